@@ -1,0 +1,89 @@
+package whylate_test
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/whylate/whylate/"
+
+// rows is the import table of docs/architecture.md: a package imports only packages of lower rows; a child sits just above
+// its parent and sees no sibling. A package that stands in no row fails the test, so the table cannot fall behind.
+var rows = [][]string{
+	{"ledger"},
+	{"wire", "account"},
+	{"ingest", "query"},
+	{"diagnose", "experiment"},
+	{"experiment/replay"},
+	{"api"},
+	{"server"},
+	{"cli"},
+	{"cmd/whylate"},
+}
+
+// anywhere may be imported by tests and by commands that are not shipped, and may import anything.
+var anywhere = []string{"internal/scenario", "internal/figure", "internal/enginesmoke", "internal/bench"}
+
+// standardOnly import nothing but the standard library and this module.
+var standardOnly = []string{"ledger", "account", "ingest", "query", "diagnose", "api", "server", "experiment"}
+
+type pkg struct {
+	ImportPath string
+	Imports    []string
+}
+
+func packages(t *testing.T) []pkg {
+	t.Helper()
+	out, err := exec.Command("go", "list", "-json=ImportPath,Imports", "./...").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ps []pkg
+	for d := json.NewDecoder(strings.NewReader(string(out))); ; {
+		var p pkg
+		if err := d.Decode(&p); errors.Is(err, io.EOF) {
+			return ps
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		ps = append(ps, p)
+	}
+}
+
+func TestImportsGoOnlyDownwards(t *testing.T) {
+	row := map[string]int{}
+	for i, names := range rows {
+		for _, n := range names {
+			row[n] = i
+		}
+	}
+	for _, p := range packages(t) {
+		name := strings.TrimPrefix(p.ImportPath, module)
+		if slices.Contains(anywhere, name) || p.ImportPath+"/" == module {
+			continue
+		}
+		from, ok := row[name]
+		if !ok {
+			t.Errorf("%s stands in no row of the import table: add it here and in docs/architecture.md", name)
+			continue
+		}
+		for _, i := range p.Imports {
+			to, ours := strings.CutPrefix(i, module)
+			switch {
+			case !ours:
+				if host, _, _ := strings.Cut(i, "/"); strings.Contains(host, ".") && slices.Contains(standardOnly, name) {
+					t.Errorf("%s imports %s: it is one of those that need only the standard library", name, i)
+				}
+			case slices.Contains(anywhere, to):
+				t.Errorf("%s imports %s, which is for tests and tools", name, to)
+			case row[to] >= from:
+				t.Errorf("%s (row %d) imports %s (row %d): imports go only downwards", name, from, to, row[to])
+			}
+		}
+	}
+}

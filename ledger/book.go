@@ -1,0 +1,46 @@
+package ledger
+
+// Book is a set of records held in memory: what one or more sources told, put together and on one time line.
+// It is read-only once it has been handed out.
+type Book struct {
+	Engines  []*Engine
+	Requests []*Request // in order of first sight
+	Gaps     []Gap      // of sources that belong to no engine; the engines have their own
+	Notices  []string   // what the producers said about themselves
+	Sources  []Source
+	Now      int64 // the newest time seen: what "up to now" means for an unfinished request
+}
+
+// Source is one ring, stream or file that the book was made from.
+type Source struct {
+	Name     string `json:"name"`
+	Producer string `json:"producer"` // name and version
+	Role     string `json:"role"`
+	Thread   string `json:"thread,omitempty"`
+	Frames   uint64 `json:"frames"`
+	Lost     uint64 `json:"lost"`    // frames known to be missing
+	Refused  uint64 `json:"refused"` // frames that could not be right
+	Unknown  uint64 `json:"unknown"` // frames of types this version does not know
+}
+
+// Coverage is the share of frames that arrived and were taken up, between 0 and 1.
+func (b *Book) Coverage() float64 {
+	var seen, missing uint64
+	for _, s := range b.Sources {
+		seen += s.Frames - s.Refused
+		missing += s.Lost + s.Refused
+	}
+	if seen+missing == 0 {
+		return 0
+	}
+	return float64(seen) / float64(seen+missing)
+}
+
+// AllGaps returns the gaps of the book and of its engines.
+func (b *Book) AllGaps() []Gap {
+	gaps := append([]Gap(nil), b.Gaps...)
+	for _, e := range b.Engines {
+		gaps = append(gaps, e.Gaps...)
+	}
+	return gaps
+}

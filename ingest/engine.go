@@ -1,0 +1,177 @@
+package ingest
+
+import (
+	"fmt"
+
+	"github.com/whylate/whylate/ledger"
+	"github.com/whylate/whylate/wire"
+)
+
+// engine follows one scheduler: who is a member, who waits and why, which decisions are open. It does work in proportion to what
+// changed: members in steady decode (one token an iteration) are carried as sums and are not touched at all.
+type engine struct {
+	a *Assembler
+	s *source
+	e *ledger.Engine
+
+	members map[uint32]*member // every sequence introduced by this scheduler and not finished
+	count   uint32             // members of the newest decision
+	digest  uint64             // XOR of their marks, as on the wire
+	steady  steady
+	active  []*member // members not in steady decode
+	waiting []*member // live and not members, in order of arrival
+	fresh   []*member // queued since the newest decision
+	gone    []*member // finished, and still members until the next decision says otherwise
+
+	stop      ledger.SkipReason
+	stopCode  uint8
+	head      *ledger.Sequence
+	own       map[uint32]wire.SkipEntry // sequences skipped for a reason of their own
+	uncertain bool                      // the membership is not known
+
+	holes   uint64      // missing iterations that were given rows
+	open    []*decision // decided and not done, oldest first
+	lastEnd int64
+}
+
+// steady is what the members in steady decode add to every iteration.
+type steady struct {
+	n                            float64
+	context                      float64 // Σ tokens computed before the next iteration
+	logprobs, penalties, grammar float64
+}
+
+func (t *steady) add(q *ledger.Sequence, context uint32, sign float64) {
+	t.n += sign
+	t.context += sign * float64(context)
+	if q.Logprobs >= 0 {
+		t.logprobs += sign
+	}
+	if q.Features&ledger.FeaturePenalties != 0 {
+		t.penalties += sign
+	}
+	if q.Features&ledger.FeatureGrammar != 0 {
+		t.grammar += sign
+	}
+}
+
+func (t *steady) work() ledger.Work {
+	return ledger.Work{ledger.WorkDecodeSeqs: t.n, ledger.WorkDecodeContext: t.context,
+		ledger.WorkLogprobRows: t.logprobs, ledger.WorkPenaltyRows: t.penalties, ledger.WorkGrammarRows: t.grammar}
+}
+
+// decision is an iteration that has been decided and is not done.
+type decision struct {
+	number uint64
+	work   ledger.Work
+	finals []*member // members whose prefill or recompute ends in it: they emit
+	known  bool      // decision and membership
+}
+
+// member is a sequence as its scheduler knows it.
+type member struct {
+	seq    *ledger.Sequence
+	handle uint32
+	in     bool // a member of the newest decision
+	steady bool
+	phase  ledger.Phase
+	tokens uint32 // scheduled in the newest decision
+	before uint32 // computed before the next decision; for steady members: at since
+	since  uint64 // the iteration at which a steady member had before
+	total  uint32 // prompt and output tokens known when it last (re)joined
+	redo   uint32 // tokens below this were computed before a preemption
+	final  bool   // the newest decision ends its prefill
+	away   bool   // preempted, not back yet
+	ended  bool
+	silent uint64 // iteration in which it emitted nothing although it was due
+}
+
+// lost is told that a record of this scheduler is missing or was refused.
+func (g *engine) lost() { g.uncertain = true }
+
+func (g *engine) queued(m *wire.Queued) error {
+	if m.ID == "" {
+		return fmt.Errorf("field id: empty")
+	}
+	t := g.s.clock.at
+	if k := g.members[m.Handle]; k != nil {
+		if k.seq.ID != m.ID {
+			return fmt.Errorf("field handle: %d belongs to %s, not to %s: handles are never reused", m.Handle, k.seq.ID, m.ID)
+		}
+		return nil // a restatement, or a further chunk of a streaming session
+	}
+	q := g.a.sequence(g.s, m.ID)
+	if q.Finished != 0 {
+		return fmt.Errorf("field id: %s has finished", m.ID)
+	}
+	q.Engine = g.e
+	q.Queued = t(m.Time)
+	if q.Arrived == 0 {
+		q.Arrived = t(m.Arrived)
+	}
+	if m.External != "" {
+		q.External = m.External
+	}
+	q.Prompt, q.Max, q.Priority, q.N = m.Prompt, m.Max, m.Priority, max(m.N, 1)
+	q.Logprobs, q.PromptLogprobs, q.Features = m.Logprobs, m.PromptLogprobs, m.Features
+	k := &member{seq: q, handle: m.Handle, total: m.Prompt}
+	g.members[m.Handle] = k
+	g.e.Sequences = append(g.e.Sequences, q)
+	g.waiting = append(g.waiting, k)
+	g.fresh = append(g.fresh, k)
+	return nil
+}
+
+func (g *engine) hashes(m *wire.Hashes) error {
+	k := g.members[m.Handle]
+	if k == nil {
+		return unknownHandle(m.Handle)
+	}
+	k.seq.Hashes += len(m.Hashes)
+	return nil
+}
+
+// finished takes an end outside a completion: an abort, an error, a shut-down. It counts once.
+func (g *engine) finished(m *wire.Finished) error {
+	k := g.members[m.Handle]
+	if k == nil || k.ended {
+		return unknownHandle(m.Handle)
+	}
+	g.end(k, g.s.clock.at(m.Time), m.Reason, m.Output)
+	return nil
+}
+
+// end closes the life of a sequence. If it is a member now, its stint stays open until the next decision leaves it out.
+func (g *engine) end(k *member, at int64, reason ledger.FinishReason, output uint32) {
+	k.ended = true
+	q := k.seq
+	q.Finished = at
+	if q.Reason == ledger.FinishUnknown || q.Reason == ledger.FinishAbort {
+		q.Reason = reason
+	}
+	if output > 0 || q.Output == 0 {
+		q.Output = output
+	}
+	delete(g.members, k.handle)
+	if k.in {
+		g.gone = append(g.gone, k)
+		return
+	}
+	g.stopWaiting(k)
+}
+
+// current is the number of the newest decision, 0 before the first.
+func (g *engine) current() uint64 { return g.e.Last() }
+
+// who returns the sequence of a handle, nil if there is none.
+func (g *engine) who(handle uint32) *ledger.Sequence {
+	if k := g.members[handle]; k != nil {
+		return k.seq
+	}
+	for _, k := range g.gone {
+		if k.handle == handle {
+			return k.seq
+		}
+	}
+	return nil
+}

@@ -1,0 +1,224 @@
+// Package api is what whylate answers: the result types and the interface that gives them. The command line asks a [Service] and
+// cannot tell whether it reads files in its own process or talks to a server.
+package api
+
+import (
+	"context"
+	"time"
+
+	"github.com/whylate/whylate/account"
+	"github.com/whylate/whylate/diagnose"
+	"github.com/whylate/whylate/ledger"
+)
+
+// Service answers the named questions. Unknown and ambiguous requests are *query.NotFound and *query.Ambiguous; a bad
+// argument is an *[InvalidArgument].
+type Service interface {
+	// Requests lists requests with the sums of their accounts.
+	Requests(context.Context, RequestsQuery) (*RequestList, error)
+	// Explain explains one request, or the first one that the selector gives.
+	Explain(context.Context, ExplainQuery) (*diagnose.Explanation, error)
+	// Iterations lists iterations of one engine.
+	Iterations(context.Context, IterationsQuery) (*IterationList, error)
+	// Iteration shows one iteration with its members and who waited for it.
+	Iteration(context.Context, IterationQuery) (*IterationDetail, error)
+	// Odd lists the iterations far above what their work explains, of all engines.
+	Odd(context.Context) (*OddList, error)
+	// Overview says what there is: engines, sources, gaps.
+	Overview(context.Context) (*Overview, error)
+}
+
+// InvalidArgument is a question that cannot be asked so: what is wrong with which argument, and what to do.
+type InvalidArgument struct{ Argument, Value, Problem string }
+
+func (e *InvalidArgument) Error() string { return e.Argument + " " + e.Value + ": " + e.Problem }
+
+// RequestsQuery selects requests.
+type RequestsQuery struct {
+	Sort  string        // ttft, tpot, e2e or a part, the worst first; "" = order of arrival
+	At    time.Time     // there at this moment; zero = any
+	Over  time.Duration // E2E above this
+	Class string
+	Limit int // 0 = all
+}
+
+// ExplainQuery names a request by any id it has, or selects one.
+type ExplainQuery struct {
+	ID string
+	RequestsQuery
+}
+
+// RequestList is a list of requests and the statement of all that matched.
+type RequestList struct {
+	Matched    int               `json:"matched"` // before the limit
+	Requests   []RequestRow      `json:"requests"`
+	Statement  account.Statement `json:"statement"` // of all that matched
+	ClientOnly int               `json:"client_only"`
+}
+
+// RequestRow is one request in a list.
+type RequestRow struct {
+	Name        string              `json:"name"`
+	IDs         []string            `json:"ids"`
+	Class       string              `json:"class,omitempty"`
+	Received    int64               `json:"received_unix_ns"`
+	State       account.State       `json:"state"`
+	Status      int                 `json:"status,omitempty"`
+	End         ledger.End          `json:"end"`
+	Reason      ledger.FinishReason `json:"finish_reason"`
+	E2E         int64               `json:"e2e_ns"`
+	TTFT        int64               `json:"ttft_ns"`
+	TPOT        int64               `json:"tpot_ns"`
+	Sequences   int                 `json:"sequences"`
+	Prompt      uint32              `json:"prompt_tokens"`
+	Output      uint32              `json:"output_tokens"`
+	Preemptions int                 `json:"preemptions"`
+	Largest     account.Part        `json:"largest_part"`
+	Share       float64             `json:"largest_share"`
+}
+
+// IterationsQuery selects iterations. Engine is a prefix of the engine's id; "" is right when there is only one.
+type IterationsQuery struct {
+	Engine  string
+	From    uint64 // 0 = first
+	To      uint64 // 0 = last
+	Request string // only those of this request's life: any id
+	Limit   int
+}
+
+// IterationQuery names one iteration.
+type IterationQuery struct {
+	Engine string
+	Number uint64
+}
+
+// IterationList is a list of iterations of one engine.
+type IterationList struct {
+	Engine     string          `json:"engine"`
+	Model      *diagnose.Model `json:"model,omitempty"`
+	Matched    int             `json:"matched"`
+	Iterations []IterationRow  `json:"iterations"`
+}
+
+// IterationRow is one iteration in a list.
+type IterationRow struct {
+	Number    uint64            `json:"number"`
+	Alias     uint64            `json:"engine_index,omitempty"`
+	Decided   int64             `json:"decided_unix_ns"`
+	Gap       int64             `json:"gap_ns"` // nothing ran before it
+	Duration  int64             `json:"duration_ns"`
+	Expected  int64             `json:"expected_ns,omitempty"` // by the model; 0 = no model
+	Tokens    uint32            `json:"tokens"`
+	Prefill   uint32            `json:"prefill_tokens"`
+	Members   uint32            `json:"members"`
+	Running   uint32            `json:"running"`
+	Waiting   uint32            `json:"waiting"`
+	Free      uint32            `json:"free_blocks"`
+	Emitted   uint32            `json:"emitted"`
+	Discarded uint32            `json:"discarded"`
+	Stop      ledger.SkipReason `json:"stop"`
+	Head      string            `json:"head,omitempty"`
+	Need      uint32            `json:"head_needs_blocks,omitempty"`
+	Complete  bool              `json:"complete"` // decision, membership and completion were all recorded
+	InFlight  bool              `json:"in_flight,omitempty"`
+	Of        string            `json:"of_request,omitempty"` // what the asked-for request did in it
+}
+
+// IterationDetail is one iteration with everybody in it.
+type IterationDetail struct {
+	Engine      string        `json:"engine"`
+	Row         IterationRow  `json:"iteration"`
+	Members     []MemberRow   `json:"members"`
+	New         []NewRow      `json:"new,omitempty"`
+	Waiters     []WaiterRow   `json:"waiters,omitempty"`
+	Preemptions []PreemptRow  `json:"preemptions,omitempty"`
+	Holders     []HolderRow   `json:"holders,omitempty"`
+	Odd         bool          `json:"odd"`
+	Statement   string        `json:"statement"` // one sentence
+	Gaps        []ledger.Gap  `json:"gaps,omitempty"`
+	Took        time.Duration `json:"-"`
+}
+
+// MemberRow is one member of an iteration.
+type MemberRow struct {
+	Request  string       `json:"request"`
+	Sequence string       `json:"sequence"`
+	Phase    ledger.Phase `json:"phase"`
+	Tokens   uint32       `json:"tokens"`
+	Before   uint32       `json:"computed_before"`
+	Joined   bool         `json:"joined"`
+	Share    int64        `json:"share_ns"`    // of the measured time; shares sum to it
+	Marginal int64        `json:"marginal_ns"` // with it minus without it; these do not sum
+	Special  []string     `json:"special,omitempty"`
+}
+
+// NewRow is something that the iteration was the first to carry, or that joined in it.
+type NewRow struct {
+	What  string   `json:"what"`
+	First bool     `json:"first"`
+	By    []string `json:"by"`
+}
+
+// WaiterRow is a request that waited while the iteration ran.
+type WaiterRow struct {
+	Request string       `json:"request"`
+	NS      int64        `json:"ns"`
+	Where   account.Part `json:"where"`
+}
+
+// PreemptRow is a preemption that happened in the iteration's decision.
+type PreemptRow struct {
+	Victim    string `json:"victim"`
+	Preemptor string `json:"preemptor,omitempty"`
+	Lost      uint32 `json:"tokens_lost"`
+	Blocks    uint32 `json:"blocks"`
+	Free      uint32 `json:"free_blocks_before"`
+}
+
+// HolderRow is a share of the KV pool.
+type HolderRow struct {
+	Request string  `json:"request"`
+	Blocks  uint32  `json:"blocks"`
+	Weight  float32 `json:"blocks_shared_counted_once"`
+}
+
+// OddList lists odd iterations, the largest excess first.
+type OddList struct {
+	Odd []OddRow `json:"odd"`
+}
+
+// OddRow is an odd iteration.
+type OddRow struct {
+	Engine   string   `json:"engine"`
+	Number   uint64   `json:"number"`
+	Decided  int64    `json:"decided_unix_ns"`
+	Duration int64    `json:"duration_ns"`
+	Expected int64    `json:"expected_ns"`
+	Members  uint32   `json:"members"`
+	Waited   int      `json:"waited"` // requests that waited for it
+	New      []NewRow `json:"new,omitempty"`
+}
+
+// Overview says what an answer can rest on.
+type Overview struct {
+	From     int64           `json:"from_unix_ns"`
+	To       int64           `json:"to_unix_ns"`
+	Requests int             `json:"requests"`
+	Engines  []EngineRow     `json:"engines"`
+	Sources  []ledger.Source `json:"sources"`
+	Gaps     []ledger.Gap    `json:"gaps,omitempty"`
+	Notices  []string        `json:"notices,omitempty"`
+}
+
+// EngineRow is one engine incarnation.
+type EngineRow struct {
+	ID          string          `json:"id"`
+	Engine      string          `json:"engine"` // name and version
+	Producer    string          `json:"producer"`
+	Iterations  int             `json:"iterations"`
+	Sequences   int             `json:"sequences"`
+	Preemptions int             `json:"preemptions"`
+	Settings    map[string]any  `json:"settings"`
+	Sees        map[string]bool `json:"capabilities"`
+	Model       *diagnose.Model `json:"model,omitempty"`
+}

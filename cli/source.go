@@ -1,0 +1,103 @@
+package cli
+
+import (
+	"bytes"
+	_ "embed"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/whylate/whylate/api"
+	"github.com/whylate/whylate/ingest"
+	"github.com/whylate/whylate/server"
+)
+
+var errNoSource = errors.New("nothing to read")
+
+// demoName is what --from calls the recorded run that is built in.
+const demoName = "demo"
+
+//go:embed demo.wlc
+var demoCapture []byte
+
+// source is the --from flag of every reading command.
+type source struct {
+	e    *env
+	from []string
+}
+
+func (s *source) flags(cmd *cobra.Command) {
+	cmd.Flags().StringArrayVar(&s.from, "from", nil, "what to read: a capture (.wlc), a growing one, a directory of them (a run bundle), a ring or ring directory, or 'demo'; may be repeated. Default: the newest capture in $WHYLATE_DATA_DIR, with the replays recorded since it began")
+}
+
+// open reads the sources and returns what answers from them.
+func (s *source) open() (api.Service, error) {
+	paths := s.from
+	if len(paths) == 0 {
+		var err error
+		if paths, err = newest(dataDir()); err != nil {
+			return nil, err
+		}
+	}
+	a := ingest.New()
+	p := s.e.progress("reading " + strings.Join(paths, ", "))
+	defer p.end()
+	for _, path := range paths {
+		var err error
+		if path == demoName {
+			err = ingest.ReadCapture(bytes.NewReader(demoCapture), "the built-in demo", a)
+		} else {
+			err = a.Load([]string{path}, time.Now().UnixNano(), p.update)
+		}
+		if errors.Is(err, os.ErrNotExist) {
+			return nil, fmt.Errorf("%w: %w", errNoSource, err)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return server.NewLocal(a.Book()), nil
+}
+
+// dataDir is where captures and replays are kept: $WHYLATE_DATA_DIR, else the user's own data folder.
+func dataDir() string {
+	if d := os.Getenv("WHYLATE_DATA_DIR"); d != "" {
+		return d
+	}
+	if d := os.Getenv("XDG_DATA_HOME"); d != "" {
+		return filepath.Join(d, "whylate")
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return "whylate-data"
+	}
+	return filepath.Join(home, ".local", "share", "whylate")
+}
+
+// stamp is the time in the names of captures and replays: it sorts as text.
+const stamp = "20060102-150405"
+
+// newest is the newest capture in dir and the replays recorded since it began.
+func newest(dir string) ([]string, error) {
+	captures, _ := filepath.Glob(filepath.Join(dir, "capture-*.wlc"))
+	if len(captures) == 0 {
+		return nil, fmt.Errorf("%w: no capture in %s; record one with 'whylate capture', name one with --from FILE, or try --from demo", errNoSource, dir)
+	}
+	slices.Sort(captures)
+	last := captures[len(captures)-1]
+	begun := strings.TrimPrefix(filepath.Base(last), "capture-")
+	paths := []string{last}
+	replays, _ := filepath.Glob(filepath.Join(dir, "replay-*.wlc"))
+	for _, r := range replays {
+		if strings.TrimPrefix(filepath.Base(r), "replay-") >= begun {
+			paths = append(paths, r)
+		}
+	}
+	return paths, nil
+}

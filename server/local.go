@@ -1,0 +1,321 @@
+// Package server builds whylate out of its parts. So far that is one body of [api.Service]: a ledger in memory.
+package server
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/whylate/whylate/account"
+	"github.com/whylate/whylate/api"
+	"github.com/whylate/whylate/diagnose"
+	"github.com/whylate/whylate/ledger"
+	"github.com/whylate/whylate/query"
+)
+
+// Local answers from a book in this process's memory.
+type Local struct{ l *query.Ledger }
+
+var _ api.Service = (*Local)(nil)
+
+// NewLocal serves a book.
+func NewLocal(b *ledger.Book) *Local { return &Local{query.Open(b)} }
+
+// Requests implements [api.Service].
+func (s *Local) Requests(_ context.Context, q api.RequestsQuery) (*api.RequestList, error) {
+	all, err := s.l.Select(query.Selector{By: q.Sort, At: q.At, Over: q.Over, Class: q.Class})
+	if err != nil {
+		return nil, &api.InvalidArgument{Argument: "sort", Value: q.Sort, Problem: err.Error()}
+	}
+	out := &api.RequestList{Matched: len(all), Statement: account.StatementOf(all), ClientOnly: len(s.l.ClientOnly())}
+	for i, a := range all {
+		if q.Limit > 0 && i == q.Limit {
+			break
+		}
+		out.Requests = append(out.Requests, requestRow(a))
+	}
+	return out, nil
+}
+
+func requestRow(a *account.Account) api.RequestRow {
+	r := a.Request
+	row := api.RequestRow{Name: query.Name(r), IDs: query.IDs(r), Class: r.Class, Received: a.From, State: a.State, Status: r.Status, End: r.End,
+		E2E: a.E2E(), TTFT: a.TTFT, TPOT: a.TPOT, Sequences: len(r.Sequences), Output: a.Output}
+	for _, q := range r.Sequences {
+		row.Prompt = max(row.Prompt, q.Prompt)
+		row.Preemptions += len(q.Preemptions)
+	}
+	if a.Tail != nil {
+		row.Reason = a.Tail.Reason
+	}
+	for _, l := range a.Lines {
+		if l.Share > row.Share {
+			row.Largest, row.Share = l.Part, l.Share
+		}
+	}
+	return row
+}
+
+// Explain implements [api.Service].
+func (s *Local) Explain(_ context.Context, q api.ExplainQuery) (*diagnose.Explanation, error) {
+	if q.ID != "" {
+		r, err := s.l.Find(q.ID)
+		if err != nil {
+			return nil, err
+		}
+		return diagnose.Explain(s.l, r), nil
+	}
+	as, err := s.l.Select(query.Selector{By: cmp.Or(q.Sort, "e2e"), At: q.At, Over: q.Over, Class: q.Class, Limit: 1})
+	if err != nil {
+		return nil, &api.InvalidArgument{Argument: "slowest", Value: q.Sort, Problem: err.Error()}
+	}
+	if len(as) == 0 {
+		return nil, &query.NotFound{ID: "(the selector)", Count: len(s.l.Book.Requests)}
+	}
+	return diagnose.Explain(s.l, as[0].Request), nil
+}
+
+// engine finds an engine by a prefix of its id.
+func (s *Local) engine(prefix string) (*ledger.Engine, error) {
+	var found []*ledger.Engine
+	var ids []string
+	for _, e := range s.l.Book.Engines {
+		ids = append(ids, e.ID.String())
+		if strings.HasPrefix(e.ID.String(), prefix) || strings.HasPrefix(e.ID.Incarnation, prefix) {
+			found = append(found, e)
+		}
+	}
+	switch {
+	case len(ids) == 0:
+		return nil, &api.InvalidArgument{Argument: "engine", Value: prefix, Problem: "no scheduler was recorded in what was read"}
+	case len(found) == 1:
+		return found[0], nil
+	case len(found) == 0:
+		return nil, &api.InvalidArgument{Argument: "engine", Value: prefix, Problem: "no such engine; there are " + strings.Join(ids, ", ")}
+	}
+	return nil, &api.InvalidArgument{Argument: "engine", Value: prefix, Problem: "name one of several with --engine: " + strings.Join(ids, ", ")}
+}
+
+// Iterations implements [api.Service].
+func (s *Local) Iterations(_ context.Context, q api.IterationsQuery) (*api.IterationList, error) {
+	var r *ledger.Request
+	var e *ledger.Engine
+	var err error
+	if q.Request != "" {
+		if r, err = s.l.Find(q.Request); err != nil {
+			return nil, err
+		}
+		e = query.EngineOf(r)
+		if e == nil {
+			return nil, &api.InvalidArgument{Argument: "request", Value: q.Request, Problem: "no engine took it up"}
+		}
+	} else if e, err = s.engine(q.Engine); err != nil {
+		return nil, err
+	}
+	m := s.l.Model(e)
+	out := &api.IterationList{Engine: e.ID.String(), Model: modelRow(m)}
+	from, to := max(q.From, e.First), e.Last()
+	if q.To != 0 {
+		to = min(to, q.To)
+	}
+	for n := from; n <= to; n++ {
+		of := ""
+		if r != nil {
+			if of = s.did(r, n); of == "" {
+				continue
+			}
+		}
+		out.Matched++
+		if q.Limit > 0 && len(out.Iterations) == q.Limit {
+			continue
+		}
+		row := iterationRow(e, m, e.Row(n))
+		row.Of = of
+		out.Iterations = append(out.Iterations, row)
+	}
+	return out, nil
+}
+
+// did says what the sequences of r did in iteration n, "" if they were not there.
+func (s *Local) did(r *ledger.Request, n uint64) string {
+	var words []string
+	add := func(w string) {
+		if !slices.Contains(words, w) {
+			words = append(words, w)
+		}
+	}
+	for _, q := range r.Sequences {
+		for i := range q.Stints {
+			if st := &q.Stints[i]; st.First <= n && n <= st.Last {
+				if t := st.TokensIn(n); st.Phase == ledger.Decode && t == 1 {
+					add("decode")
+				} else {
+					add(fmt.Sprintf("%s %d tokens", st.Phase, t))
+				}
+			}
+		}
+		for _, k := range q.Skips {
+			if k.First <= n && n <= k.Last {
+				word := "waited: " + k.Reason.String()
+				if k.Away {
+					word = "preempted: " + k.Reason.String()
+				}
+				if k.Head != nil && k.Head.Request != r {
+					word += " (" + query.Name(k.Head.Request) + ")"
+				}
+				add(word)
+			}
+		}
+	}
+	return strings.Join(words, ", ")
+}
+
+func modelRow(m *account.Model) *diagnose.Model {
+	if m == nil {
+		return nil
+	}
+	return &diagnose.Model{Iterations: m.Rows, HeldOut: m.Held, Median: m.All.Median, P90: m.All.P90}
+}
+
+func iterationRow(e *ledger.Engine, m *account.Model, it *ledger.Iteration) api.IterationRow {
+	row := api.IterationRow{Number: it.Number, Alias: it.Alias, Decided: it.Decided, Tokens: it.Tokens, Members: it.Members, Running: it.Running,
+		Waiting: it.Waiting, Free: it.FreeBlocks, Emitted: it.Emitted, Discarded: it.Discarded, Stop: it.Stop, Need: it.Need, Complete: it.Complete(), InFlight: it.End == 0}
+	if it.Head != nil {
+		row.Head = query.Name(it.Head.Request)
+	}
+	if it.End == 0 {
+		return row
+	}
+	w := account.WorkOf(e, it)
+	row.Gap, row.Duration = it.Start-e.TileStart(it.Number), it.Duration()
+	row.Prefill = uint32(w[ledger.WorkPrefillTokens])
+	if m != nil && it.Complete() {
+		row.Expected = int64(m.Predict(w))
+	}
+	return row
+}
+
+// Iteration implements [api.Service].
+func (s *Local) Iteration(_ context.Context, q api.IterationQuery) (*api.IterationDetail, error) {
+	e, err := s.engine(q.Engine)
+	if err != nil {
+		return nil, err
+	}
+	it := e.Row(q.Number)
+	if it == nil {
+		return nil, &api.InvalidArgument{Argument: "iteration", Value: fmt.Sprint(q.Number), Problem: fmt.Sprintf("the engine's recorded iterations are %d to %d", e.First, e.Last())}
+	}
+	m := s.l.Model(e)
+	d := &api.IterationDetail{Engine: e.ID.String(), Row: iterationRow(e, m, it), Statement: diagnose.DescribeIteration(s.l, e, it)}
+	for _, k := range account.Members(e, m, it.Number) {
+		d.Members = append(d.Members, api.MemberRow{Request: query.Name(k.Seq.Request), Sequence: k.Seq.ID, Phase: k.Phase, Tokens: k.Tokens, Before: k.Before,
+			Joined: k.Joined, Share: int64(k.Share), Marginal: int64(k.Marginal), Special: special(k.Seq)})
+	}
+	o := account.Inspect(e, m, it)
+	d.New = newRows(o.New)
+	seen := map[*ledger.Request]bool{}
+	for _, w := range o.Waiters { // the longest wait of each request comes first
+		if !seen[w.Seq.Request] {
+			d.Waiters = append(d.Waiters, api.WaiterRow{Request: query.Name(w.Seq.Request), NS: w.NS, Where: w.Where})
+		}
+		seen[w.Seq.Request] = true
+	}
+	for _, odd := range s.l.Odd(e) {
+		d.Odd = d.Odd || odd.Iteration == it
+	}
+	for _, p := range e.Preemptions {
+		if p.Iteration == it.Number {
+			row := api.PreemptRow{Victim: query.Name(p.Victim.Request), Lost: p.Lost, Blocks: p.Blocks, Free: p.FreeBlocks}
+			if p.Preemptor != nil {
+				row.Preemptor = query.Name(p.Preemptor.Request)
+			}
+			d.Preemptions = append(d.Preemptions, row)
+		}
+	}
+	for _, h := range e.Holdings {
+		if h.Iteration == it.Number {
+			for _, k := range h.Holders {
+				d.Holders = append(d.Holders, api.HolderRow{Request: query.Name(k.Seq.Request), Blocks: k.Blocks, Weight: k.Weight})
+			}
+		}
+	}
+	for _, g := range e.Gaps {
+		if g.At >= it.Start && (it.End == 0 || g.At <= it.End) {
+			d.Gaps = append(d.Gaps, g)
+		}
+	}
+	return d, nil
+}
+
+func special(q *ledger.Sequence) []string {
+	var out []string
+	if q.Logprobs >= 0 {
+		out = append(out, "logprobs")
+	}
+	if q.PromptLogprobs >= 0 {
+		out = append(out, "prompt_logprobs")
+	}
+	if q.N > 1 {
+		out = append(out, fmt.Sprintf("1 of n=%d", q.N))
+	}
+	for _, f := range []struct {
+		bit  ledger.Feature
+		name string
+	}{{ledger.FeaturePenalties, "penalties"}, {ledger.FeatureGrammar, "grammar"}, {ledger.FeatureAdapter, "adapter"}, {ledger.FeatureMultimodal, "multimodal"}} {
+		if q.Features&f.bit != 0 {
+			out = append(out, f.name)
+		}
+	}
+	return out
+}
+
+func newRows(ns []account.New) []api.NewRow {
+	var out []api.NewRow
+	for _, n := range ns {
+		row := api.NewRow{What: n.What, First: n.First}
+		for _, q := range n.By {
+			if name := query.Name(q.Request); !slices.Contains(row.By, name) {
+				row.By = append(row.By, name)
+			}
+		}
+		out = append(out, row)
+	}
+	return out
+}
+
+// Odd implements [api.Service].
+func (s *Local) Odd(context.Context) (*api.OddList, error) {
+	out := &api.OddList{}
+	for _, e := range s.l.Book.Engines {
+		for _, o := range s.l.Odd(e) {
+			row := api.OddRow{Engine: e.ID.String(), Number: o.Iteration.Number, Decided: o.Iteration.Decided, Duration: o.Iteration.Duration(),
+				Expected: int64(o.Expected), Members: o.Iteration.Members, New: newRows(o.New)}
+			seen := map[*ledger.Request]bool{}
+			for _, w := range o.Waiters {
+				seen[w.Seq.Request] = true
+			}
+			row.Waited = len(seen)
+			out.Odd = append(out.Odd, row)
+		}
+	}
+	slices.SortStableFunc(out.Odd, func(a, b api.OddRow) int { return cmp.Compare(b.Duration-b.Expected, a.Duration-a.Expected) })
+	return out, nil
+}
+
+// Overview implements [api.Service].
+func (s *Local) Overview(context.Context) (*api.Overview, error) {
+	b := s.l.Book
+	o := &api.Overview{To: b.Now, Requests: len(b.Requests), Sources: b.Sources, Gaps: b.AllGaps(), Notices: b.Notices}
+	for _, r := range b.Requests {
+		if t := s.l.Account(r).From; t != 0 && (o.From == 0 || t < o.From) {
+			o.From = t
+		}
+	}
+	for _, e := range b.Engines {
+		o.Engines = append(o.Engines, api.EngineRow{ID: e.ID.String(), Engine: e.Name + " " + e.Version, Producer: e.Producer, Iterations: len(e.Iterations),
+			Sequences: len(e.Sequences), Preemptions: len(e.Preemptions), Settings: e.Settings, Sees: e.Capabilities, Model: modelRow(s.l.Model(e))})
+	}
+	return o, nil
+}

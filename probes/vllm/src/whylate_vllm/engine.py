@@ -1,0 +1,131 @@
+"""The hooks of the engine process: its scheduler's methods, its block pool, and the thread on which requests arrive."""
+
+import sys
+import weakref
+
+from . import identity, wire
+from .hooks import argument, around
+from .ring import Ring
+from .scheduler import ADMINISTRATIVE, MEMORY, Arrival, Recorder, chain
+from .settings import rank
+
+INPUT_RING = 4 << 20
+
+
+def recorder(scheduler) -> Recorder:
+    found = getattr(scheduler, "_whylate", None)
+    if found is None:
+        found = scheduler._whylate = Recorder(scheduler, forgetting(scheduler))
+        scheduler.kv_cache_manager.block_pool._whylate = found
+    return found
+
+
+def forgetting(holder):
+    reference = weakref.ref(holder)
+
+    def forget() -> None:
+        if (alive := reference()) is not None:
+            vars(alive).pop("_whylate", None)
+
+    return forget
+
+
+def add_request(scheduler, entered, result, args, kwargs):
+    recorder(scheduler).queued(argument(args, kwargs, 0, "request"), entered)
+
+
+def schedule(scheduler, entered, output, args, kwargs):
+    recorder(scheduler).scheduled(entered, output, bool(argument(args, kwargs, 0, "throttle_prefills")))
+
+
+def visit(scheduler, entered, ready, args, kwargs):
+    recorder(scheduler).visits.append((argument(args, kwargs, 0, "request"), ready))
+
+
+def look_up(scheduler, entered, result, args, kwargs):
+    groups = result[0].blocks
+    recorder(scheduler).hit = (argument(args, kwargs, 0, "request"), groups[0] if groups else (), result[1])
+
+
+def continue_session(scheduler, entered, result, args, kwargs):
+    """Its prompt has grown and its frontier has moved, though it may be a member of consecutive iterations."""
+    recorder(scheduler).forget_tokens(argument(args, kwargs, 0, "session").request_id)
+
+
+def preempt(scheduler, args, kwargs):
+    """The preemptor is not passed: it is the request for which the caller, `schedule()`, is allocating."""
+    frame = sys._getframe(2)
+    while frame and frame.f_code.co_name not in ("schedule", "reset_prefix_cache"):
+        frame = frame.f_back
+    memory = frame is not None and frame.f_code.co_name == "schedule"
+    preemptor = frame.f_locals.get("request") if memory else None
+    cause = MEMORY if memory else ADMINISTRATIVE
+    recorder(scheduler).preempting(argument(args, kwargs, 0, "request"), preemptor, cause)
+
+
+def before_update(scheduler, args, kwargs):
+    return recorder(scheduler).updating(argument(args, kwargs, 1, "model_runner_output"))
+
+
+def update(scheduler, state, results, args, kwargs):
+    output = argument(args, kwargs, 0, "scheduler_output")
+    recorder(scheduler).done(*state, output, argument(args, kwargs, 1, "model_runner_output"), results)
+
+
+def free_request(scheduler, entered, result, args, kwargs):
+    recorder(scheduler).finished(argument(args, kwargs, 0, "request"), entered)
+
+
+def reset_prefix_cache(scheduler, entered, reset, args, kwargs):
+    if reset:
+        recorder(scheduler).ring.write(wire.CACHE, wire.RESET, entered, wire.cache(0, 0, 0, b""))
+
+
+def cache_full_blocks(pool, entered, result, args, kwargs):
+    found = getattr(pool, "_whylate", None)
+    if not found or not found.hashing or argument(args, kwargs, 5, "kv_cache_group_id"):
+        return
+    first, end = argument(args, kwargs, 2, "num_cached_blocks"), argument(args, kwargs, 3, "num_full_blocks")
+    if first < end:
+        hashed = argument(args, kwargs, 4, "block_size") // pool.hash_block_size
+        found.fills.append((entered, argument(args, kwargs, 0, "request"), first * hashed, (end - first) * hashed))
+
+
+def preprocess_add_request(core, entered, result, args, kwargs):
+    """On the engine's input thread; the scheduler's thread finds the arrival on the request."""
+    new, request = argument(args, kwargs, 0, "request"), result[0]
+    ring = getattr(core, "_whylate", None)
+    if ring is None:
+        ring = core._whylate = Ring(
+            "engine",
+            "input",
+            INPUT_RING,
+            rank=rank(core.vllm_config),
+            abandoned=forgetting(core),
+            capabilities={"arrived": True},
+        )
+    external = new.external_req_id or ""
+    ring.write(wire.ARRIVED, 0, entered, wire.arrived(new.arrival_time, new.request_id, external))
+    links = chain(request.block_hashes) if identity.hashes_wanted() else b""
+    request._whylate = Arrival(entered, external, links)
+
+
+def hook_scheduler(module) -> None:
+    cls = module.Scheduler
+    around(cls, "add_request", after=add_request)
+    around(cls, "schedule", after=schedule)
+    around(cls, "_handle_blocked_waiting_request", after=visit)
+    around(cls, "_get_local_prefix_cache_hit", after=look_up)
+    around(cls, "_preempt_request", before=preempt)
+    around(cls, "_update_request_as_session", after=continue_session)
+    around(cls, "update_from_output", before=before_update, after=update)
+    around(cls, "_free_request", after=free_request)
+    around(cls, "reset_prefix_cache", after=reset_prefix_cache)
+
+
+def hook_block_pool(module) -> None:
+    around(module.BlockPool, "cache_full_blocks", after=cache_full_blocks)
+
+
+def hook_engine_core(module) -> None:
+    around(module.EngineCore, "preprocess_add_request", after=preprocess_add_request)

@@ -1,0 +1,19 @@
+"""Which of vLLM's modules are hooked, and how."""
+
+from . import engine, frontend
+from .hooks import WhenImported
+
+API_SERVER = "vllm.entrypoints.launchers"
+
+HOOKS = {
+    "vllm.v1.core.sched.scheduler": engine.hook_scheduler,
+    "vllm.v1.core.block_pool": engine.hook_block_pool,
+    "vllm.v1.engine.core": engine.hook_engine_core,
+    "vllm.v1.engine.output_processor": frontend.hook_output_processor,
+    f"{API_SERVER}.app": frontend.hook_build_app,  # where it is defined
+    f"{API_SERVER}.api_server.entry": frontend.hook_build_app,  # and where it is bound
+}
+
+
+def install() -> None:
+    WhenImported(dict(HOOKS))

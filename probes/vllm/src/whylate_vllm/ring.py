@@ -1,0 +1,146 @@
+"""Ring files: one per writing thread, written without locks, threads or system calls."""
+
+import fcntl
+import mmap
+import os
+import sys
+import threading
+from itertools import count
+from struct import Struct
+from time import monotonic_ns, time_ns
+
+from . import identity, wire
+
+MAGIC = b"WLRING\r\n"
+HEADER = 16384
+HELLO_AT = 1024
+HELLO_MAX = HEADER - HELLO_AT
+CLOCK_EVERY = 10_000_000_000
+NEVER = 1 << 62
+HEAD_OF_FILE = Struct("<8sHHIQIIQ")  # magic, version, header size, data size, pid, length of the hello, start
+
+# Positions in the header, in words of eight bytes.
+HEAD, WRITTEN, DROPPED, ERRORS, LAUNCHED, LAUNCHED_AT, COMPLETED, COMPLETED_AT, CLOCK = range(8, 17)
+LOAD = 19
+
+mine = threading.local()  # .ring: the one that this thread opened last
+
+
+class Refused(Exception):
+    """No ring can be had, so the probe stays out of this process."""
+
+
+class Ring:
+    def __init__(self, role: str, thread: str, size: int, rank: int = 0, abandoned=None, **hello):
+        """`hello` is what this ring adds to the process's own; `abandoned` is told when a fork leaves the ring behind."""
+        if sys.byteorder != "little":
+            raise Refused("this host is big-endian")
+        self.abandoned = abandoned
+        self.head = self.at = self.sequence = 0
+        self.due = NEVER
+        try:
+            self.size = max(int(os.environ.get("WHYLATE_RING_BYTES") or size), 4096) & ~7
+            body = wire.hello(identity.hello(rank, role=role, thread=thread, clock=pair(), **hello))
+            self._open(role, thread, body)
+        except (OSError, ValueError, AttributeError) as error:  # the last: this system has no such call
+            raise Refused(f"no ring in {identity.directory()}: {error}") from None
+        mine.ring = self
+        rings.append(self)
+
+    def _open(self, role: str, thread: str, hello: bytes) -> None:
+        """The file is made under another name and linked in when it is locked, reserved in full and can be read."""
+        os.makedirs(identity.directory(), 0o700, exist_ok=True)
+        self.path = name(role, thread)
+        draft = f"{self.path}.{os.urandom(4).hex()}"
+        self.fd = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            os.fchmod(self.fd, 0o600)
+            fcntl.flock(self.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.posix_fallocate(self.fd, 0, HEADER + self.size)  # a full tmpfs fails here, and not with SIGBUS later
+            self.map = mmap.mmap(self.fd, HEADER + self.size, mmap.MAP_SHARED | mmap.MAP_POPULATE)
+            self.words = memoryview(self.map)[:256].cast("Q")
+            self._introduce(hello)
+            os.link(draft, self.path)
+        except BaseException:
+            os.close(self.fd)
+            raise
+        finally:
+            os.unlink(draft)
+
+    def _introduce(self, hello: bytes) -> None:
+        now = monotonic_ns()
+        first = wire.frame(wire.HELLO, 0, 1, now, hello)
+        if len(first) > HELLO_MAX:
+            raise ValueError(f"a hello of {len(first)} bytes")
+        HEAD_OF_FILE.pack_into(self.map, 0, MAGIC, *wire.PROTOCOL, HEADER, self.size, os.getpid(), len(first), identity.start())
+        self.map[HELLO_AT : HELLO_AT + len(first)] = first
+        self.write(wire.HELLO, 0, now, hello)
+        self.clock()
+
+    def write(self, kind: int, flags: int, time: int, body: bytes) -> None:
+        if time > self.due:
+            self.clock()
+        frame = wire.frame(kind, flags, self.sequence + 1, time, body)
+        size, at = len(frame), self.at
+        if size > wire.FRAME_MAX or size > self.size:
+            self.words[DROPPED] += 1
+            return
+        if at + size > self.size:
+            if at < self.size:
+                self.map[HEADER + at : HEADER + at + 8] = b"\0" * 8
+                self.head += self.size - at
+            at = 0
+        self.map[HEADER + at : HEADER + at + size] = frame
+        self.at = at + size
+        self.sequence += 1
+        self.head += size
+        self.words[HEAD] = self.head
+        self.words[WRITTEN] = self.sequence
+
+    def clock(self) -> None:
+        before, realtime, after = pair()
+        self.due = after + CLOCK_EVERY
+        self.words[CLOCK], self.words[CLOCK + 1], self.words[CLOCK + 2] = before, realtime, after
+        self.write(wire.CLOCK, 0, after, wire.clock(before, realtime, after))
+
+    def notice(self, code: int, words: str) -> None:
+        self.write(wire.NOTICE, 0, monotonic_ns(), wire.notice(code, words))
+
+    def failed(self, words: str) -> None:
+        self.words[ERRORS] += 1
+        self.notice(1, words)
+
+    def close(self) -> None:
+        """The file stays: a ring outlives its writer. Closing it gives the lock back."""
+        if self in rings:
+            rings.remove(self)
+        if getattr(mine, "ring", None) is self:
+            mine.ring = None
+        self.words.release()
+        self.map.close()
+        os.close(self.fd)
+
+
+rings: list[Ring] = []  # of this process
+
+
+def pair() -> list[int]:
+    return [monotonic_ns(), time_ns(), monotonic_ns()]
+
+
+def name(role: str, thread: str) -> str:
+    """A second ring of one kind in one process is numbered; a file of somebody else's under our name is not evaded."""
+    stem = f"{identity.directory()}/{identity.boot()[:8]}-{os.getpid()}-{identity.start()}-{role}-{thread}"
+    taken = {ring.path for ring in rings}
+    return next(path for n in count(1) if (path := f"{stem}-{n}.ring" if n > 1 else f"{stem}.ring") not in taken)
+
+
+def abandon() -> None:
+    """A forked child holds its parent's rings and must not write to them, nor keep their locks."""
+    for ring in list(rings):
+        ring.close()
+        if ring.abandoned:
+            ring.abandoned()
+
+
+os.register_at_fork(after_in_child=abandon)

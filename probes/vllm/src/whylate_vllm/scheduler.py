@@ -1,0 +1,366 @@
+"""What one scheduler decided, and what came of it."""
+
+import os
+import re
+from collections import namedtuple
+from time import monotonic_ns
+
+from . import hooks, identity, wire
+from .ring import COMPLETED, COMPLETED_AT, LAUNCHED, LAUNCHED_AT, LOAD, Ring
+from .settings import capabilities, rank, settings
+from .waiting import BLOCKS, NOBODY, count_waiting, holders, why
+
+RING = 15 << 20
+FULL_EVERY, TURNS = 64, 16  # a live sequence is restated every 64 × 16 iterations
+PENDING_MAX = 64
+
+NEW, RESUMED, CONTINUING = 1, 2, 3
+MEMORY, ADMINISTRATIVE = 1, 2
+PENALTIES, GRAMMAR, ADAPTER, MULTIMODAL, SESSION = 1, 2, 4, 8, 16
+WHOLE_VOCABULARY = 32767
+NO_HIT = (None, (), 0)
+ERROR = 4
+REASONS = {
+    "FINISHED_STOPPED": 1,
+    "FINISHED_LENGTH_CAPPED": 2,
+    "FINISHED_IGNORED": 2,
+    "FINISHED_ABORTED": 3,
+    "FINISHED_ERROR": ERROR,
+    "FINISHED_REPETITION": 5,
+}
+
+Arrival = namedtuple("Arrival", "at external chain")
+UNSEEN = Arrival(0, "", None)
+
+
+class Sequence:
+    """What this ring says of one request."""
+
+    __slots__ = ("handle", "mark", "time", "queued", "hashed", "cached", "kind", "until")
+
+    def __init__(self, handle: int, time: int, queued: bytes):
+        self.handle, self.mark, self.time, self.queued = handle, wire.mark(handle), time, queued
+        self.hashed = self.cached = self.until = 0
+        self.kind = NEW  # of its next join
+
+
+class Recorder:
+    """Knows what the ring's reader knows of one scheduler, and writes only what differs from it."""
+
+    def __init__(self, scheduler, abandoned=None):
+        config = scheduler.vllm_config
+        cache = scheduler.cache_config
+        self.scheduler = scheduler
+        self.hashing = bool(cache.enable_prefix_caching) and identity.hashes_wanted()
+        self.speculative = bool(scheduler.num_spec_tokens) or scheduler.num_sampled_tokens_per_step != 1
+        self.handles = self.iteration = self.digest = self.stop = 0
+        self.live: dict[str, Sequence] = {}
+        self.gone: dict[str, Sequence] = {}  # finished, but still in an iteration under way
+        self.members: dict[str, Sequence] = {}  # of the last iteration
+        self.tokens: dict[str, int] = {}  # of the last iteration
+        self.prefilling: dict = {}  # members whose last chunk did not end their prompt
+        self.pending: dict[int, list[str]] = {}  # iteration under way: its members that will emit nothing
+        self.visits, self.hit = [], NO_HIT  # waiting requests that this step looked at
+        self.preempted, self.fills = [], []
+        self.finishes = None  # a list while an update is under way
+        self.irregular = False
+        self.skips = b""
+        self.ring = Ring(
+            "engine",
+            "scheduler",
+            RING,
+            rank=rank(config),
+            abandoned=abandoned,
+            depth=config.max_concurrent_batches,
+            settings=settings(scheduler),
+            capabilities=capabilities(hashes=self.hashing, cache_evicted=False, steps=False),
+            hashes={
+                "on": self.hashing,
+                "algorithm": str(cache.prefix_caching_hash_algo),
+                "stable": "xx" not in str(cache.prefix_caching_hash_algo) or "PYTHONHASHSEED" in os.environ,
+            },
+        )
+        for name in hooks.missing:
+            self.ring.notice(2, name)
+        if not self.hashing:
+            self.ring.notice(3, "prefix caching is off" if identity.hashes_wanted() else "WHYLATE_BLOCK_HASHES=off")
+
+    # Sequences come and go.
+
+    def queued(self, request, time: int) -> None:
+        arrival = vars(request).get("_whylate", UNSEEN)
+        known = self.live.get(request.request_id)
+        if known is None:
+            if request.request_id in self.scheduler.requests:  # else it was the end of a streaming session
+                self.introduce(request, time, 0, arrival)
+        elif request.resumable:
+            self.ring.write(wire.QUEUED, wire.UPDATE, time, describe(known.handle, request, arrival))
+
+    def introduce(self, request, time: int, flags: int, arrival: Arrival) -> Sequence:
+        self.handles = handle = self.handles + 1
+        self.forget_tokens(request.request_id)
+        sequence = Sequence(handle, time, describe(handle, request, arrival))
+        self.live[request.request_id] = sequence
+        self.ring.write(wire.QUEUED, flags, time, sequence.queued)
+        if self.hashing:
+            links = chain(request.block_hashes) if arrival.chain is None else arrival.chain
+            sequence.hashed = len(links) // 8
+            for first in range(0, sequence.hashed, wire.HASHES_MAX):
+                part = links[first * 8 : (first + wire.HASHES_MAX) * 8]
+                self.ring.write(wire.HASHES, 0, time, wire.hashes(handle, first, part))
+        return sequence
+
+    def sequence(self, request) -> Sequence:
+        """One that was queued before this ring was opened is restated."""
+        if known := self.live.get(request.request_id):
+            return known
+        sequence = self.introduce(request, 0, wire.REPEAT, UNSEEN)
+        sequence.kind = CONTINUING if request.num_output_tokens else NEW
+        return sequence
+
+    def forget_tokens(self, id: str) -> None:
+        """The next iteration shall see this member as one that joins, even if the engine never let it go."""
+        if id in self.tokens:
+            self.tokens = {other: n for other, n in self.tokens.items() if other != id}
+
+    def finished(self, request, time: int) -> None:
+        sequence = self.live.pop(request.request_id, None)
+        if sequence is None:
+            return
+        sequence.until = self.iteration
+        self.gone[request.request_id] = sequence
+        reason = REASONS.get(request.status.name, 0)
+        finish = wire.finished(sequence.handle, reason, request.num_output_tokens)
+        if self.finishes is None:
+            self.ring.write(wire.FINISHED, 0, time, finish)
+        else:
+            self.finishes.append(finish)
+            self.irregular |= reason == ERROR
+
+    def preempting(self, request, preemptor, cause: int) -> None:
+        sequence = self.sequence(request)
+        sequence.kind = RESUMED
+        self.forget_tokens(request.request_id)
+        manager = self.scheduler.kv_cache_manager
+        tables = manager.coordinator.single_type_managers[0].req_to_blocks
+        self.preempted.append((
+            monotonic_ns(),
+            sequence.handle,
+            self.sequence(preemptor).handle if preemptor is not None else 0,
+            request.num_computed_tokens,
+            request.num_output_tokens,
+            manager.block_pool.get_num_free_blocks(),
+            len(tables.get(request.request_id, ())),
+            cause,
+        ))  # fmt: skip
+
+    def write_fills(self) -> None:
+        fills, self.fills = self.fills, []
+        for time, request, first, n in fills:
+            if sequence := self.live.get(request.request_id) or self.gone.get(request.request_id):
+                links = chain(request.block_hashes[max(sequence.hashed, first) : first + n])
+                self.ring.write(wire.CACHE, wire.FILLED, time, wire.cache(sequence.handle, first, n, links))
+
+    # A decision.
+
+    def scheduled(self, entered: int, output, throttled: bool) -> None:
+        returned = monotonic_ns()
+        scheduler, ring, tokens = self.scheduler, self.ring, output.num_scheduled_tokens
+        self.iteration = output.whylate_iteration = iteration = self.iteration + 1
+        running, waits = len(scheduler.running), count_waiting(scheduler)
+        joins = leaves = changes = preemptions = held = drafts = b""
+        verdict, skips, kinds, flags = NOBODY, b"", {}, 0
+
+        if self.fills:
+            self.write_fills()
+        if tokens != self.tokens or len(tokens) != len(self.members):
+            joins, leaves, changes, kinds = self.differences(tokens)
+        if periodic := iteration % FULL_EVERY == 1:
+            self.restate(iteration // FULL_EVERY % TURNS)
+            joins, leaves, changes, flags = self.everyone(tokens, kinds), b"", b"", wire.FULL
+        if self.prefilling:
+            self.prefilling = {id: r for id, r in self.prefilling.items() if r.is_prefill_chunk and id in tokens}
+        if waits or len(tokens) != running or self.visits:
+            shortage = any(entry[-1] == MEMORY for entry in self.preempted)
+            verdict = why(scheduler, output, self.visits, self.hit, shortage, throttled)
+            self.visits, self.hit = [], NO_HIT
+            skips = b"".join([wire.SKIP.pack(self.sequence(r).handle, reason, code) for r, reason, code in verdict.skips])
+        if self.preempted:
+            preemptions = self.preemptions(entered)
+        if verdict.stop == BLOCKS and (periodic or self.stop != BLOCKS):
+            held = b"".join([wire.HOLDER.pack(self.sequence(r).handle, n, weight) for r, n, weight in holders(scheduler)])
+        if output.scheduled_spec_decode_tokens:
+            drafts = self.drafts(output)
+        self.stop = verdict.stop
+        self.tokens = tokens
+        if periodic or skips != self.skips:
+            self.skips = skips
+            flags |= wire.SKIPS
+        else:
+            skips = b""
+
+        self.pending[iteration] = list(self.prefilling)
+        if len(self.pending) > PENDING_MAX:
+            del self.pending[next(iter(self.pending))]
+        ring.write(wire.SCHEDULED, flags, entered, wire.scheduled(
+            iteration,
+            getattr(scheduler, "current_step", 0),
+            returned,
+            self.digest,
+            output.total_num_scheduled_tokens,
+            len(tokens),
+            running,
+            waits,
+            scheduler.kv_cache_manager.block_pool.get_num_free_blocks(),
+            scheduler.max_num_scheduled_tokens,
+            scheduler.max_num_active_reqs,
+            self.sequence(verdict.head).handle if verdict.head is not None else 0,
+            verdict.need,
+            verdict.stop,
+            verdict.code,
+            joins, leaves, changes, preemptions, skips, held, drafts,
+        ))  # fmt: skip
+        words = ring.words
+        words[LAUNCHED] = iteration
+        words[LAUNCHED_AT] = entered
+        words[LOAD] = running | waits << 32
+
+    def differences(self, tokens: dict[str, int]) -> tuple[bytes, bytes, bytes, dict[str, int]]:
+        """Joins, leaves and changes against the last iteration, and the kind of each join."""
+        last, members, requests, pack = self.tokens.get, self.members, self.scheduler.requests, wire.JOIN.pack
+        joins, leaves, changes, kinds = [], [], [], {}
+        for id in [id for id, n in tokens.items() if last(id) != n]:
+            if last(id) is not None:
+                changes.append(wire.CHANGE.pack(members[id].handle, tokens[id]))
+                continue
+            request = requests[id]
+            sequence = self.sequence(request)
+            other = members.get(id)
+            if other is not sequence:
+                if other is not None:  # an earlier request under the same id
+                    leaves.append(wire.LEAVE.pack(other.handle))
+                    self.digest ^= other.mark
+                members[id] = sequence
+                self.digest ^= sequence.mark
+            if request.is_prefill_chunk:
+                self.prefilling[id] = request
+            kinds[id] = sequence.kind
+            before = request.num_computed_tokens - tokens[id]  # `schedule()` has added them already
+            if sequence.kind != CONTINUING:
+                sequence.cached, sequence.kind = before, CONTINUING
+            joins.append(pack(sequence.handle, tokens[id], before, request.num_tokens, sequence.cached, kinds[id]))
+        if len(members) != len(tokens):
+            for id in members.keys() - tokens.keys():
+                sequence = members.pop(id)
+                self.digest ^= sequence.mark
+                leaves.append(wire.LEAVE.pack(sequence.handle))
+        return b"".join(joins), b"".join(leaves), b"".join(changes), kinds
+
+    def everyone(self, tokens: dict[str, int], kinds: dict[str, int]) -> bytes:
+        requests, members, kind, pack = self.scheduler.requests, self.members, kinds.get, wire.JOIN.pack
+        joins = []
+        for id, n in tokens.items():
+            request, sequence = requests[id], members[id]
+            before = request.num_computed_tokens - n
+            joins.append(pack(sequence.handle, n, before, request.num_tokens, sequence.cached, kind(id, CONTINUING)))
+        return b"".join(joins)
+
+    def restate(self, turn: int) -> None:
+        for sequence in self.live.values():
+            if sequence.handle % TURNS == turn:
+                self.ring.write(wire.QUEUED, wire.REPEAT, sequence.time, sequence.queued)
+
+    def preemptions(self, entered: int) -> bytes:
+        entries, self.preempted = self.preempted, []
+        return b"".join([
+            wire.PREEMPTION.pack(*facts, cause, wire.clamp((at - entered) // 1000, 0, wire.U32))
+            for at, *facts, cause in entries
+        ])  # fmt: skip
+
+    def drafts(self, output) -> bytes:
+        members = self.members
+        return b"".join([
+            wire.DRAFT.pack(members[id].handle, len(drafts))
+            for id, drafts in output.scheduled_spec_decode_tokens.items()
+        ])  # fmt: skip
+
+    # Its completion.
+
+    def updating(self, model_output) -> tuple:
+        self.finishes, self.irregular = [], self.speculative
+        sampled = [len(ids) for ids in model_output.sampled_token_ids] if self.speculative else None
+        return monotonic_ns(), sampled
+
+    def done(self, entered: int, sampled, output, model_output, results: dict) -> None:
+        returned = monotonic_ns()
+        finishes, self.finishes = self.finishes, None
+        silent = self.pending.pop(getattr(output, "whylate_iteration", 0), None)
+        if self.fills:
+            self.write_fills()
+        if silent is None:  # launched before this ring was opened
+            for finish in finishes:
+                self.ring.write(wire.FINISHED, 0, entered, finish)
+            return
+        tokens, key, emits = 0, 0.0, b""
+        for result in results.values():
+            tokens += len(result.outputs)
+            key = key or result.timestamp
+        # By the rule each member that is no inner chunk emits one token; the count alone says whether all did.
+        if self.irregular or tokens != len(output.num_scheduled_tokens) - len(silent):
+            tokens, emits = self.exceptions(output, model_output, results, silent, sampled)
+        iteration = output.whylate_iteration
+        body = wire.done(iteration, returned, key, tokens, emits, b"".join(finishes))
+        self.ring.write(wire.DONE, 0, entered, body)
+        self.ring.words[COMPLETED] = iteration
+        self.ring.words[COMPLETED_AT] = entered
+        if self.gone:
+            self.gone = {id: sequence for id, sequence in self.gone.items() if sequence.until > iteration}
+
+    def exceptions(self, output, model_output, results, silent, sampled) -> tuple[int, bytes]:
+        emitted = {out.request_id: len(out.new_token_ids) for result in results.values() for out in result.outputs}
+        sampled = sampled or [len(ids) for ids in model_output.sampled_token_ids]
+        rows = model_output.req_id_to_index
+        silent, emits = set(silent), []
+        for id in output.num_scheduled_tokens:
+            tokens = emitted.get(id, 0)
+            discarded = sampled[rows[id]] - tokens if sampled and id in rows else 0
+            if discarded > 0 or tokens != (id not in silent):
+                sequence = self.live.get(id) or self.gone.get(id)
+                if sequence:
+                    emits.append(wire.EMIT.pack(sequence.handle, tokens, max(discarded, 0)))
+        return sum(emitted.values()), b"".join(emits)
+
+
+def chain(block_hashes) -> bytes:
+    return b"".join([block[:8] for block in block_hashes])
+
+
+def describe(handle: int, request, arrival: Arrival) -> bytes:
+    """Sizes and small numbers; of what was asked, and what is answered, nothing."""
+    params, id, external = request.sampling_params, request.request_id, arrival.external
+    child = not id.startswith(external) if external else re.match(r"\d+_", id)
+    features = ADAPTER * bool(request.lora_request) | MULTIMODAL * bool(request.mm_features) | SESSION * bool(request.resumable)
+    logprobs = prompt_logprobs = None
+    if params is not None:
+        logprobs, prompt_logprobs = params.logprobs, params.prompt_logprobs
+        penal = params.presence_penalty or params.frequency_penalty or params.repetition_penalty != 1
+        features |= PENALTIES * bool(penal) | GRAMMAR * (params.structured_outputs is not None)
+    return wire.queued(
+        handle,
+        request.num_prompt_tokens,
+        wire.clamp(request.max_tokens, 0, wire.U32),
+        wire.clamp(request.priority, -(1 << 31), (1 << 31) - 1),
+        arrival.at,
+        request.arrival_time,
+        request.client_index & wire.U16,
+        0 if child else 1,
+        asked(logprobs),
+        asked(prompt_logprobs),
+        features,
+        id,
+        external,
+    )
+
+
+def asked(logprobs: int | None) -> int:
+    return -1 if logprobs is None else WHOLE_VOCABULARY if logprobs < 0 else min(logprobs, WHOLE_VOCABULARY)

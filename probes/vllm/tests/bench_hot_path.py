@@ -1,0 +1,126 @@
+"""`python tests/bench_hot_path.py`: what the probe costs the scheduler's thread in steady decode, on stub objects.
+
+Both wrappers, hooked minus bare, in a tight loop and at 100 iterations a second with cold caches in between; beside them one
+bare write: a slice copy of prebuilt bytes and the store of a sequence. Times are the thread's own (CPU), so that a busy machine
+does not count; what the clock itself costs is in the bare write's figure.
+"""
+
+import gc
+import os
+import platform
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "src")]
+os.environ["WHYLATE_RING_DIR"] = tempfile.mkdtemp(dir="/dev/shm" if os.path.isdir("/dev/shm") else None)
+
+from stubs import Output, Request, make_scheduler_class, sampled
+
+from whylate_vllm import engine as probe
+from whylate_vllm import hooks, ring
+
+TIGHT, PACED, RATE = 20_000, 600, 100
+
+
+class Engine:
+    """A scheduler whose own work is next to nothing: what is left is the call and the wrapper."""
+
+    def __init__(self, running: int, hooked: bool):
+        cls = make_scheduler_class()
+        ids = [f"chatcmpl-{i:08x}-{i:08x}" for i in range(running)]
+        # As in the engine, each step brings its own dict, with the same strings as keys.
+        self.outputs = [Output(dict.fromkeys(ids, 1)) for _ in range(64)]
+        self.model = sampled(self.outputs[0])
+        outs = [SimpleNamespace(request_id=id, new_token_ids=[5], finish_reason=None) for id in ids]
+        results = {0: SimpleNamespace(outputs=outs, timestamp=7.25)}
+        cls.schedule = lambda self, throttle_prefills=False: self.next
+        cls.update_from_output = lambda self, output, model: results
+        if hooked:
+            probe.hook_scheduler(SimpleNamespace(Scheduler=cls))
+        self.scheduler = s = cls(seqs=running)
+        for id in ids:
+            request = Request(id, prompt=100, limit=1 << 30)
+            s.add_request(request)
+            s.admit(request, before=500)
+            request.num_tokens = 501
+
+    def iterations(self, count: int):
+        s, model, outputs = self.scheduler, self.model, self.outputs
+        for i in range(count):
+            s.next = output = outputs[i & 63]
+            s.schedule(False)
+            s.update_from_output(output, model)
+
+    def timed(self) -> int:
+        s = self.scheduler
+        s.next = output = self.outputs[time.monotonic_ns() & 63]
+        began = time.thread_time_ns()
+        s.schedule(False)
+        s.update_from_output(output, self.model)
+        return time.thread_time_ns() - began
+
+
+def tight(running: int) -> float:
+    bare, hooked = Engine(running, False), Engine(running, True)
+    rounds = []
+    for _ in range(TIGHT // 1280):
+        spent = []
+        for engine in bare, hooked:
+            engine.iterations(64)
+            began = time.thread_time_ns()
+            engine.iterations(1280)
+            spent.append((time.thread_time_ns() - began) / 1280 / 1000)
+        rounds.append(spent[1] - spent[0])
+    return statistics.median(rounds)
+
+
+def paced(running: int) -> tuple[float, float]:
+    """Mean cost of the wrappers, and of one bare write, with the caches swept between two iterations."""
+    bare, hooked = Engine(running, False), Engine(running, True)
+    hooked.iterations(200)
+    prebuilt, trash = bytes(112), bytearray(8 << 20)
+    opened = hooked.scheduler._whylate.ring
+    costs = {"bare": [], "hooked": [], "write": []}
+    due = time.perf_counter()
+    for i in range(PACED):
+        due += 1 / RATE
+        trash[::64] = bytes(len(trash) // 64)
+        time.sleep(max(due - time.perf_counter(), 0))
+        turn = ("bare", "hooked", "write")[i % 3]
+        if turn == "write":
+            at = ring.HEADER + (i * 112) % (opened.size - 112)
+            began = time.thread_time_ns()
+            opened.map[at : at + 112] = prebuilt
+            opened.words[30] = i
+            costs[turn].append(time.thread_time_ns() - began)
+        else:
+            costs[turn].append({"bare": bare, "hooked": hooked}[turn].timed())
+    mean = {name: statistics.fmean(values) / 1000 for name, values in costs.items()}
+    return mean["hooked"] - mean["bare"], mean["write"]
+
+
+def figure(name: str, value: float, budget: float | None) -> None:
+    verdict = f"<= {budget:g} {'ok' if value <= budget else 'over'}" if budget else "report - -"
+    print(f"figure probe/{name} {value:.2f} us {verdict}", flush=True)
+
+
+def main() -> None:
+    print(f"# Python {platform.python_version()}, {platform.machine()}, {os.cpu_count()} processors")
+    gc.disable()
+    for running in 16, 64, 256:
+        figure(f"tight_{running}", tight(running), 15 if running == 256 else None)
+    for running in 16, 64, 256:
+        cost, write = paced(running)
+        figure(f"paced_{running}", cost, 150 if running == 256 else None)
+    figure("bare_write_paced", write, None)
+    assert all(guard.on for guard in hooks.Guard.all), "a hook disabled itself"
+    for opened in list(ring.rings):
+        os.unlink(opened.path)
+
+
+if __name__ == "__main__":
+    main()

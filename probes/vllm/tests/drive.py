@@ -1,0 +1,173 @@
+"""vLLM's own scheduler classes in this process, without a model: their decisions are real, their tokens are made up."""
+
+import os
+import random
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
+
+import torch
+from tiny_model import make
+from vllm.config import CacheConfig, ModelConfig, ParallelConfig, SchedulerConfig, SpeculativeConfig, VllmConfig
+from vllm.sampling_params import SamplingParams, StructuredOutputsParams
+from vllm.utils.hashing import sha256
+from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
+from vllm.v1.core.sched.async_scheduler import AsyncScheduler
+from vllm.v1.core.sched.scheduler import Scheduler
+from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
+from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput
+from vllm.v1.request import Request, RequestStatus
+from vllm.v1.structured_output import StructuredOutputManager
+
+BLOCK = 16
+
+
+def build(
+    folder, asynchronous=False, blocks=220, seqs=16, budget=128, length=1024, chunked=True, caching=True, drafts=0,
+    **scheduler,
+):  # fmt: skip
+    model = ModelConfig(model=str(make(folder)), skip_tokenizer_init=True, dtype="float32", max_model_len=length)
+    config = VllmConfig(
+        model_config=model,
+        scheduler_config=SchedulerConfig(
+            max_num_seqs=seqs,
+            max_num_batched_tokens=budget,
+            max_model_len=length,
+            enable_chunked_prefill=chunked,
+            async_scheduling=asynchronous and not drafts,
+            is_encoder_decoder=False,
+            **scheduler,
+        ),
+        cache_config=CacheConfig(block_size=BLOCK, enable_prefix_caching=caching),
+        speculative_config=SpeculativeConfig(
+            method="ngram",
+            num_speculative_tokens=drafts,
+            prompt_lookup_max=4,
+            target_model_config=model,
+            target_parallel_config=ParallelConfig(),
+        )
+        if drafts
+        else None,
+    )
+    config.scheduler_config.async_scheduling = asynchronous
+    config.scheduler_config.enable_chunked_prefill = chunked
+    config.cache_config.num_gpu_blocks = blocks
+    spec = FullAttentionSpec(block_size=BLOCK, num_kv_heads=1, head_size=1, dtype=torch.float32)
+    pool = KVCacheConfig(num_blocks=blocks, kv_cache_tensors=[], kv_cache_groups=[KVCacheGroupSpec(["layer"], spec)])
+    init_none_hash(sha256)
+    return (AsyncScheduler if asynchronous else Scheduler)(
+        vllm_config=config,
+        kv_cache_config=pool,
+        structured_output_manager=StructuredOutputManager(config),
+        block_size=BLOCK,
+        log_stats=True,
+    )
+
+
+def request(id, prompt, limit, priority=0, resumable=False, **params):
+    return Request(
+        request_id=id,
+        prompt_token_ids=prompt,
+        sampling_params=SamplingParams(max_tokens=limit, ignore_eos=True, **params),
+        pooling_params=None,
+        priority=priority,
+        resumable=resumable,
+        block_hasher=get_request_block_hasher(BLOCK, sha256),
+    )
+
+
+def launch(scheduler):
+    """`schedule()`, and which members stop short of the end of what is known of them: they will sample nothing."""
+    output = scheduler.schedule()
+    output.inner = {
+        id for id in output.num_scheduled_tokens
+        if scheduler.requests[id].num_computed_tokens < scheduler.requests[id].num_tokens
+    }  # fmt: skip
+    return output
+
+
+def execute(output, rng):
+    """What a model would have sampled: one token, and as many of the drafts as it happens to agree with."""
+    ids = list(output.num_scheduled_tokens)
+    accepted = {id: rng.randrange(len(drafts) + 1) for id, drafts in output.scheduled_spec_decode_tokens.items()}
+    return ModelRunnerOutput(
+        req_ids=ids,
+        req_id_to_index={id: i for i, id in enumerate(ids)},
+        sampled_token_ids=[
+            [] if id in output.inner else [rng.randrange(3, 500) for _ in range(1 + accepted.get(id, 0))] for id in ids
+        ],
+        logprobs=None,
+        prompt_logprobs_dict={},
+        pooler_output=[],
+    )
+
+
+def draft(scheduler, rng):
+    ids = [r.request_id for r in scheduler.running]
+    guesses = [[rng.randrange(3, 500) for _ in range(rng.randrange(scheduler.num_spec_tokens + 1))] for _ in ids]
+    scheduler.update_draft_token_ids(DraftTokenIds(ids, guesses))
+
+
+class Grammar:
+    """Accepts what it is given, but now and then does not."""
+
+    def __init__(self, rng):
+        self.rng = rng
+
+    def accept_tokens(self, id, tokens):
+        return self.rng.random() < 0.95
+
+    def is_terminated(self):
+        return False
+
+    def validate_tokens(self, tokens):
+        return tokens
+
+
+class Traffic:
+    """Random arrivals, shared prefixes, long and short prompts, aborts; in bursts, so that the engine also runs empty."""
+
+    def __init__(self, scheduler, seed, rate=0.12, priorities=False, abort=0.03, longest=400, grammars=False, sessions=False):
+        self.scheduler, self.rng = scheduler, random.Random(seed)
+        self.rate, self.priorities, self.abort, self.longest = rate, priorities, abort, longest
+        self.grammars, self.sessions, self.compiling, self.open = grammars, sessions, [], []
+        self.count = self.step = self.aborts = 0
+        self.prefixes = [[self.rng.randrange(3, 500) for _ in range(self.rng.randrange(16, 200))] for _ in range(6)]
+
+    def turn(self):
+        rng, self.step = self.rng, self.step + 1
+        busy = self.step // 300 % 3 != 2
+        if busy and rng.random() < self.rate:
+            for _ in range(rng.choice((1, 1, 1, 2, 8))):
+                prompt = list(rng.choice(self.prefixes)) if rng.random() < 0.5 else []
+                prompt += [rng.randrange(3, 500) for _ in range(rng.randrange(1, rng.choice((20, 60, self.longest))))]
+                self.count += 1
+                id = f"r{self.count}" if rng.random() < 0.95 else f"again-{self.count % 3}"
+                if id in self.scheduler.requests:
+                    continue
+                limit = rng.randrange(1, rng.choice((4, 40, 300)))
+                new = request(id, prompt, limit, rng.randrange(3) if self.priorities else 0, **self.extras(id))
+                self.scheduler.add_request(new)
+                if new.use_structured_output:
+                    self.compiling.append(new)
+        while self.compiling and rng.random() < 0.1:
+            ready = self.compiling.pop(rng.randrange(len(self.compiling)))
+            ready.structured_output_request.grammar = Grammar(rng) if rng.random() < 0.9 else ValueError("no such grammar")
+        while self.open and rng.random() < 0.2:
+            id = self.open.pop(0)
+            if id in self.scheduler.requests:
+                more = rng.random() < 0.7
+                self.scheduler.add_request(request(id, [7] * rng.randrange(1, 50), rng.randrange(1, 20), resumable=more))
+                self.open += [id] if more else []
+        if self.scheduler.requests and rng.random() < self.abort:
+            victims = rng.sample(list(self.scheduler.requests), min(len(self.scheduler.requests), rng.choice((1, 1, 3))))
+            self.aborts += len(self.scheduler.finish_requests(victims, RequestStatus.FINISHED_ABORTED))
+            self.scheduler.finish_requests(victims, RequestStatus.FINISHED_ABORTED)  # from the second queue: counts for nothing
+
+    def extras(self, id):
+        if self.grammars and self.rng.random() < 0.3:
+            return {"structured_outputs": StructuredOutputsParams(regex="a+")}
+        if self.sessions and self.rng.random() < 0.3:
+            self.open.append(id)
+            return {"resumable": True}
+        return {}

@@ -1,0 +1,52 @@
+# What is not here is an ordinary go command: `go test ./...` passes the tests, `go run ./cmd/whylate demo` runs the main job.
+
+FUZZTIME ?= 5s
+
+.PHONY: build test lint race fuzz bench probe-test engine-env engine-smoke fixture vectors
+
+build:
+	go build -o whylate ./cmd/whylate
+
+test:
+	go test ./...
+
+# gofmt, vet and staticcheck; all of them must have nothing to say.
+lint:
+	@test -z "$$(gofmt -l .)" || { echo "gofmt would change:"; gofmt -l .; exit 1; }
+	go vet ./...
+	go tool staticcheck ./...
+
+race:
+	go test -race ./...
+
+# Every fuzz target for $(FUZZTIME): their seeds are real captures, and run in the ordinary tests too.
+fuzz:
+	@set -e; for pkg in $$(go list ./...); do \
+	  for target in $$(go test -list '^Fuzz' $$pkg | grep '^Fuzz' || true); do \
+	    echo "fuzz $$pkg $$target"; go test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x $$pkg; \
+	  done; \
+	done
+
+# Figures of codec, capture, assembling and account, with their budgets (DESIGN §13). FIGURES=1 keeps them in docs/figures.tsv.
+bench:
+	go run ./internal/bench
+
+# The probe's own tests, without an engine. Those that need vLLM's classes skip themselves, and run where engine-env has made one.
+probe-test:
+	scripts/probe-tests.sh
+
+# The environment of a real engine, outside the repository, about 6 GB.
+engine-env:
+	scripts/engine-env.sh 0.32.0
+
+# The whole way on a real engine: about 6 minutes with the environment made, 10 without.
+engine-smoke:
+	go run ./internal/enginesmoke
+
+# A new run of the real engine as the demo's fixture.
+fixture:
+	FIXTURE=cli/demo.wlc go run ./internal/enginesmoke
+
+# The wire's test vectors, from docs/formats/stream.md by the Go codec.
+vectors:
+	go test ./wire -run Vectors -update

@@ -1,0 +1,152 @@
+// Command bench runs the benchmarks and prints their figures with budgets (DESIGN §13). It is what 'make bench' runs. Budgets on
+// speed are ratios inside one run wherever that is possible; absolute ones are those of the design.
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/whylate/whylate/internal/figure"
+)
+
+func main() {
+	s := figure.New(os.Stdout, "make bench")
+	if err := run(s); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+	if err := s.Save("docs/figures.tsv"); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+	if len(s.Over) > 0 {
+		fmt.Printf("bench: over budget: %s\n", strings.Join(s.Over, ", "))
+	}
+}
+
+func run(s *figure.Sheet) error {
+	wire, err := bench("./wire", "Scheduled|Done|Delivered|RingReadAndWrite|CaptureBytes")
+	if err != nil {
+		return err
+	}
+	for _, b := range []struct{ bench, name string }{
+		{"EncodeScheduled/steady", "encode_scheduled_steady"}, {"EncodeScheduled/join64", "encode_scheduled_join64"},
+		{"DecodeScheduled/steady", "decode_scheduled_steady"}, {"DecodeScheduled/join64", "decode_scheduled_join64"},
+		{"EncodeDone", "encode_done"}, {"DecodeDone", "decode_done"}, {"EncodeDelivered", "encode_delivered_256"}, {"DecodeDelivered", "decode_delivered_256"},
+		{"RingReadAndWrite", "ring_write_and_read"},
+	} {
+		s.Report("codec/"+b.name, wire.get(b.bench, "ns/op"), "ns")
+		s.AtMost("codec/"+b.name+"_allocations", wire.get(b.bench, "allocs/op"), "count", 0)
+	}
+	for _, r := range wire {
+		if rest, ok := strings.CutPrefix(r.name, "CaptureBytes/"); ok {
+			name := strings.NewReplacer("members=", "members", "/churn=", "_churn", "%", "pct").Replace(rest)
+			s.Report("capture/bytes_per_iteration_"+name, r.values["B/iter"], "B")
+		}
+	}
+
+	ingest, err := bench("./ingest", "Assemble")
+	if err != nil {
+		return err
+	}
+	s.AtLeast("ingest/assemble", ingest.get("Assemble", "iterations/s"), "iterations/s", 100_000)
+
+	account, err := bench("./account", "Account")
+	if err != nil {
+		return err
+	}
+	for _, n := range []int{100, 1000, 10000} {
+		s.Report(fmt.Sprintf("account/%d_tokens", n), account.get(fmt.Sprintf("Account/tokens=%d", n), "ns/op"), "ns")
+	}
+	for _, n := range []int{2, 8, 32} {
+		s.Report(fmt.Sprintf("account/%d_stints", n), account.get(fmt.Sprintf("Account/stints=%d", n), "ns/op"), "ns")
+	}
+	// Flat in the length of the answer: a hundred times the tokens may not cost half again as much.
+	s.AtMost("account/growth_100_to_10000_tokens", account.get("Account/tokens=10000", "ns/op")/account.get("Account/tokens=100", "ns/op"), "ratio", 1.5)
+
+	return probe(s)
+}
+
+type result struct {
+	name   string
+	values map[string]float64 // by unit
+}
+
+type results []result
+
+// get is the value of a benchmark; one that did not run is an error of ours.
+func (rs results) get(name, unit string) float64 {
+	for _, r := range rs {
+		if r.name == name {
+			if v, ok := r.values[unit]; ok {
+				return v
+			}
+		}
+	}
+	panic(fmt.Sprintf("benchmark %s gave no %s", name, unit))
+}
+
+var benchLine = regexp.MustCompile(`^Benchmark(\S+?)(?:-\d+)?\s+\d+\s+(.*)$`)
+
+func bench(pkg, pattern string) (results, error) {
+	cmd := exec.Command("go", "test", "-run", "^$", "-bench", pattern, "-benchmem", pkg)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w\n%s", strings.Join(cmd.Args, " "), err, out)
+	}
+	var rs results
+	for _, line := range strings.Split(string(out), "\n") {
+		m := benchLine.FindStringSubmatch(line)
+		if m == nil {
+			continue
+		}
+		r := result{m[1], map[string]float64{}}
+		f := strings.Fields(m[2])
+		for i := 0; i+1 < len(f); i += 2 {
+			if v, err := strconv.ParseFloat(f[i], 64); err == nil {
+				r.values[f[i+1]] = v
+			}
+		}
+		rs = append(rs, r)
+	}
+	return rs, nil
+}
+
+// probe runs the probe's own benchmark, which prints figure lines.
+func probe(s *figure.Sheet) error {
+	cmd := exec.Command("python3", "probes/vllm/tests/bench_hot_path.py")
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return fmt.Errorf("%s: %w\n%s", strings.Join(cmd.Args, " "), err, out)
+	}
+	for _, line := range strings.Split(string(out), "\n") {
+		f := strings.Fields(line)
+		if len(f) < 6 || f[0] != "figure" {
+			continue
+		}
+		v, err := strconv.ParseFloat(f[2], 64)
+		if err != nil {
+			return fmt.Errorf("figure line %q: %w", line, err)
+		}
+		if f[4] == "report" {
+			s.Report(f[1], v, f[3])
+			continue
+		}
+		budget, err := strconv.ParseFloat(f[5], 64)
+		if err != nil {
+			return fmt.Errorf("figure line %q: %w", line, err)
+		}
+		if f[4] == ">=" {
+			s.AtLeast(f[1], v, f[3], budget)
+		} else {
+			s.AtMost(f[1], v, f[3], budget)
+		}
+	}
+	return nil
+}

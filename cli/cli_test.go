@@ -1,8 +1,10 @@
 package cli
 
 import (
+	"archive/zip"
 	"bytes"
 	"encoding/json"
+	"errors"
 	"flag"
 	"os"
 	"path/filepath"
@@ -196,6 +198,80 @@ func scenarioCapture(t *testing.T, text string, edit func([]byte) []byte) string
 		t.Fatal(err)
 	}
 	return path
+}
+
+const small = `
+engine vllm depth=1
+0ms     http one
+0ms     submit one prompt=16
+0ms     arrive one
+1ms     queue one prompt=16 max=2
+1..11ms iter one:16
+11..20ms iter one end=one:length
+21ms    last one
+`
+
+// Whatever form the records come in, the answer is the same.
+func TestEverySourceGivesTheSameAnswer(t *testing.T) {
+	file := scenarioCapture(t, small, func(b []byte) []byte { return b })
+	dir := filepath.Dir(file)
+	data := t.TempDir()
+	raw, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(data, "capture-20261129-120000.wlc"), raw, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(data, "capture-20261128-120000.wlc"), []byte("an older one, and no capture"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	bundle := filepath.Join(t.TempDir(), "run.zip")
+	f, err := os.Create(bundle)
+	if err != nil {
+		t.Fatal(err)
+	}
+	z := zip.NewWriter(f)
+	for name, body := range map[string][]byte{"run/manifest.json": []byte("{}"), "run/engine.wlc": raw} {
+		w, err := z.Create(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.Write(body); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(z.Close(), f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	_, want, _ := run(t, "explain", "one", "--from", file)
+	if !strings.Contains(want, "one took 21.0 ms") {
+		t.Fatalf("explanation: %s", want)
+	}
+	for _, from := range []string{dir, bundle, data} {
+		if status, got, errOut := run(t, "explain", "one", "--from", from); got != want {
+			t.Errorf("--from %s: exit %d %s\n%s", from, status, errOut, got)
+		}
+	}
+	t.Setenv("WHYLATE_DATA_DIR", data)
+	if _, got, errOut := run(t, "explain", "one"); got != want {
+		t.Errorf("without --from: %s%s", errOut, got)
+	}
+}
+
+// A capture that is still being written is read up to its last whole block.
+func TestGrowingCapture(t *testing.T) {
+	file := scenarioCapture(t, small, func(b []byte) []byte { return b })
+	raw, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, append(raw, raw[16:40]...), 0o644); err != nil { // the beginning of a next block
+		t.Fatal(err)
+	}
+	if status, out, errOut := run(t, "explain", "one", "--from", file); status != ExitOK || !strings.Contains(out, "one took 21.0 ms") {
+		t.Errorf("exit %d: %s%s", status, out, errOut)
+	}
 }
 
 func TestTimesOfDay(t *testing.T) {

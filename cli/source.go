@@ -33,7 +33,7 @@ type source struct {
 }
 
 func (s *source) flags(cmd *cobra.Command) {
-	cmd.Flags().StringArrayVar(&s.from, "from", nil, "what to read: a capture (.wlc), a growing one, a directory of them (a run bundle), a ring or ring directory, or 'demo'; may be repeated. Default: the newest capture in $WHYLATE_DATA_DIR, with the replays recorded since it began")
+	cmd.Flags().StringArrayVar(&s.from, "from", nil, "what to read: a capture (.wlc, it may be growing), a run bundle (directory or .zip), a ring or ring directory, a data directory, or 'demo'; may be repeated. Default: the newest capture in $WHYLATE_DATA_DIR, with the replays recorded since it began")
 }
 
 // open reads the sources and returns what answers from them.
@@ -50,9 +50,15 @@ func (s *source) open() (api.Service, error) {
 	defer p.end()
 	for _, path := range paths {
 		var err error
-		if path == demoName {
+		switch {
+		case path == demoName:
 			err = ingest.ReadCapture(bytes.NewReader(demoCapture), "the built-in demo", a)
-		} else {
+		case isDataDir(path):
+			var files []string
+			if files, err = newest(path); err == nil {
+				err = a.Load(files, time.Now().UnixNano(), p.update)
+			}
+		default:
 			err = a.Load([]string{path}, time.Now().UnixNano(), p.update)
 		}
 		if errors.Is(err, os.ErrNotExist) {
@@ -78,6 +84,16 @@ func dataDir() string {
 		return "whylate-data"
 	}
 	return filepath.Join(home, ".local", "share", "whylate")
+}
+
+// isDataDir reports whether path is a directory that captures and replays are kept in: of those only the newest is meant. Any other
+// directory is a run bundle, and all of it is meant.
+func isDataDir(path string) bool {
+	if _, err := os.Stat(filepath.Join(path, "manifest.json")); err == nil {
+		return false
+	}
+	captures, _ := filepath.Glob(filepath.Join(path, "capture-*.wlc"))
+	return len(captures) > 0
 }
 
 // stamp is the time in the names of captures and replays: it sorts as text.

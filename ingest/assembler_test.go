@@ -225,3 +225,97 @@ func TestIterationThatGoesBackIsRefused(t *testing.T) {
 		t.Errorf("gaps: %v", g)
 	}
 }
+
+// A wall clock that steps leaves durations alone and is told once it happens.
+func TestWallClockStepIsTold(t *testing.T) {
+	run, err := scenario.Parse(pair)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mono := scenario.Boot + 90e6
+	step, _ := wire.Append(nil, uint64(len(run.Engine.Frames)+1), &wire.Clock{Time: mono, MonoBefore: mono, Realtime: scenario.Epoch + 90e6 + 3_600e9, MonoAfter: mono})
+	run.Engine.Frames = append(run.Engine.Frames, step)
+	a, _ := run.Assemble(nil)
+	b := a.Book()
+	if g := b.AllGaps(); len(g) != 1 || !strings.Contains(g[0].Why, "stepped by 1h0m0s") {
+		t.Errorf("gaps: %v", g)
+	}
+	if e2e := account.Of(request(t, b, "r1"), nil, b.Now).E2E(); e2e != 77e6 {
+		t.Errorf("E2E became %d ns", e2e)
+	}
+}
+
+// A monotonic clock that goes back is nonsense: the record is refused with producer, field and value, and counted.
+func TestMonotonicClockThatGoesBackIsRefused(t *testing.T) {
+	run, err := scenario.Parse(pair)
+	if err != nil {
+		t.Fatal(err)
+	}
+	back, _ := wire.Append(nil, uint64(len(run.Engine.Frames)+1), &wire.Scheduled{Time: scenario.Boot + 40e6, Iteration: 5, Members: 1})
+	run.Engine.Frames = append(run.Engine.Frames, back)
+	a, _ := run.Assemble(nil)
+	b := a.Book()
+	g := b.AllGaps()
+	if len(g) != 1 || g[0].Producer != "engine-scheduler" || g[0].Count != 1 || !strings.Contains(g[0].Why, "scheduled refused: field time") || !strings.Contains(g[0].Why, "went back") {
+		t.Errorf("gaps: %v", g)
+	}
+	if e := b.Engines[0]; e.Last() != 4 || !e.Row(4).Complete() {
+		t.Errorf("something else was lost: %+v", e.Row(4))
+	}
+}
+
+// A message of a type that this version does not know is counted and costs nothing else.
+func TestUnknownMessageIsCounted(t *testing.T) {
+	run, err := scenario.Parse(pair)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, raw := range run.Engine.Frames { // one in the middle becomes a type from the future
+		if f, _, _ := wire.ParseFrame(raw); f.Type == wire.TypeQueued && i > 0 {
+			f.Type = 200
+			run.Engine.Frames[i], _ = wire.AppendFrame(nil, f)
+			break
+		}
+	}
+	a, _ := run.Assemble(nil)
+	b := a.Book()
+	var unknown uint64
+	for _, s := range b.Sources {
+		unknown += s.Unknown
+	}
+	if unknown != 1 || b.Engines[0].Last() != 4 {
+		t.Errorf("%d unknown, %d iterations", unknown, b.Engines[0].Last())
+	}
+}
+
+// One refused record of each kind is told with a count; a stream of them does not fill the memory.
+func TestRefusalsShareARecord(t *testing.T) {
+	run, err := scenario.Parse(pair)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := uint64(len(run.Engine.Frames))
+	for k := range uint64(1000) {
+		b, _ := wire.Append(nil, n+1+k, &wire.Finished{Time: scenario.Boot + 80e6, Finish: wire.Finish{Handle: 999}})
+		run.Engine.Frames = append(run.Engine.Frames, b)
+	}
+	a, _ := run.Assemble(nil)
+	if g := a.Book().AllGaps(); len(g) != 1 || g[0].Count != 1000 || !strings.Contains(g[0].Why, "handle: 999") {
+		t.Errorf("gaps: %v", g)
+	}
+}
+
+// The same capture read twice says everything once.
+func TestReadingTwiceDoublesNothing(t *testing.T) {
+	run, err := scenario.Parse(pressure)
+	if err != nil {
+		t.Fatal(err)
+	}
+	once, _ := run.Book()
+	run.Engine.Frames = append(run.Engine.Frames, run.Engine.Frames...)
+	a, _ := run.Assemble(nil)
+	twice := a.Book()
+	if x, y := once.Engines[0], twice.Engines[0]; x.Last() != y.Last() || len(x.Sequences) != len(y.Sequences) || len(x.Preemptions) != len(y.Preemptions) {
+		t.Errorf("once %d iterations, %d sequences; twice %d, %d", x.Last(), len(x.Sequences), y.Last(), len(y.Sequences))
+	}
+}

@@ -1,13 +1,13 @@
 package ingest
 
 import (
+	"archive/zip"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/whylate/whylate/wire"
 )
@@ -15,7 +15,7 @@ import (
 // Progress is told how many bytes of how many have been read; it may be nil.
 type Progress func(read, total int64)
 
-// Load reads captures, rings, and directories of them into a, in the order given. A file that cannot be read at all is an error
+// Load reads captures, rings, directories of them and zipped run bundles into a, in the order given. A file that cannot be read at all is an error
 // by name; a damaged one is read as far as it goes, and its damage becomes gap records.
 func (a *Assembler) Load(paths []string, now int64, progress Progress) error {
 	files, err := expand(paths)
@@ -29,15 +29,21 @@ func (a *Assembler) Load(paths []string, now int64, progress Progress) error {
 		}
 	}
 	for _, f := range files {
-		if strings.HasSuffix(f, ".ring") {
-			if _, err := wire.CopyRings([]string{f}, a, now); err != nil {
-				return err
-			}
-		} else if err := a.loadCapture(f, func(read int64) {
+		done := func(read int64) {
 			if progress != nil {
 				progress(before+read, total)
 			}
-		}); err != nil {
+		}
+		var err error
+		switch filepath.Ext(f) {
+		case ".ring":
+			_, err = wire.CopyRings([]string{f}, a, now)
+		case ".zip":
+			err = a.loadZip(f, done)
+		default:
+			err = a.loadCapture(f, done)
+		}
+		if err != nil {
 			return err
 		}
 		if info, err := os.Stat(f); err == nil {
@@ -81,6 +87,39 @@ func (a *Assembler) loadCapture(path string, progress func(int64)) error {
 	return ReadCapture(&countingReader{in: file, progress: progress}, path, a)
 }
 
+// loadZip reads the captures of a run bundle that is packed as a zip. Nothing is unpacked onto disk, and a capture reads no
+// more than its blocks say, so a bomb has no room to go off.
+func (a *Assembler) loadZip(path string, progress func(int64)) error {
+	z, err := zip.OpenReader(path)
+	if err != nil {
+		return fmt.Errorf("read bundle %s: %w", path, err)
+	}
+	defer z.Close()
+	found := 0
+	var before int64
+	for _, f := range z.File {
+		if filepath.Ext(f.Name) != ".wlc" {
+			continue
+		}
+		found++
+		in, err := f.Open()
+		if err != nil {
+			return fmt.Errorf("read bundle %s: %w", path, err)
+		}
+		err = ReadCapture(in, path+":"+f.Name, a)
+		in.Close()
+		if err != nil {
+			return err
+		}
+		before += int64(f.CompressedSize64)
+		progress(before)
+	}
+	if found == 0 {
+		return fmt.Errorf("read bundle %s: it holds no capture (*.wlc)", path)
+	}
+	return nil
+}
+
 // ReadCapture reads one capture from in into a sink, mostly an [Assembler]; name is what errors and gap records call it.
 // Sources get the sink's numbers, so several captures can go into one.
 func ReadCapture(in io.Reader, name string, sink wire.Sink) error {
@@ -117,6 +156,9 @@ func pass(record wire.Record, name string, ids map[uint16]uint16, sink wire.Sink
 	if record.Gap != nil {
 		g := *record.Gap
 		if !known {
+			if g.Why == wire.WhyTruncated {
+				g.Why = "the file ends inside a block: it is still being written, or was cut"
+			}
 			id, g.Why = noSource, name+": "+g.Why
 		}
 		return sink.Gap(id, g)

@@ -2,7 +2,7 @@
 
 FUZZTIME ?= 5s
 
-.PHONY: build test lint race fuzz bench probe-test engine-env engine-smoke fixture vectors
+.PHONY: build test lint race fuzz bench probe-test engine-env engine-smoke fixture vectors openapi
 
 build:
 	go build -o whylate ./cmd/whylate
@@ -46,6 +46,10 @@ engine-smoke:
 # A new run of the real engine as the demo's fixture.
 fixture:
 	FIXTURE=cli/demo.wlc go run ./internal/enginesmoke
+
+# The description of the HTTP API, from routes, types, their comments, and answers.
+openapi:
+	go test ./web -run OpenAPIIsUpToDate -update
 
 # The wire's test vectors, from docs/formats/stream.md by the Go codec.
 vectors:

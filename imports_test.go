@@ -17,29 +17,46 @@ const module = "github.com/whylate/whylate/"
 var rows = [][]string{
 	{"ledger"},
 	{"wire", "account"},
+	{"store"},
+	{"store/embedded"},
 	{"ingest", "query"},
+	{"ingest/stream"},
+	{"agent"},
 	{"diagnose", "experiment"},
 	{"experiment/replay"},
 	{"api"},
+	{"api/client"},
+	{"web"},
+	{"config"},
 	{"server"},
 	{"cli"},
-	{"cmd/whylate"},
+	{"cmd/whylate", "cmd/whylate-agent"},
 }
 
 // anywhere may be imported by tests and by commands that are not shipped, and may import anything.
-var anywhere = []string{"internal/scenario", "internal/figure", "internal/enginesmoke", "internal/bench"}
+var anywhere = []string{"internal/scenario", "internal/figure", "internal/enginesmoke", "internal/bench", "internal/licences", "store/storetest", "deploy"}
+
+// leaves import nothing of ours and may be imported by everybody.
+var leaves = []string{"internal/vfs"}
 
 // standardOnly import nothing but the standard library and this module.
-var standardOnly = []string{"ledger", "account", "ingest", "query", "diagnose", "api", "server", "experiment"}
+var standardOnly = []string{"ledger", "account", "store", "ingest", "query", "diagnose", "api", "api/client", "experiment"}
+
+// never are packages that a package must not need, however far down: the agent runs beside engines and stays small.
+var never = map[string][]string{
+	"agent":             {"store", "store/embedded", "web", "server", "cli", "diagnose"},
+	"cmd/whylate-agent": {"store", "store/embedded", "web", "server", "cli", "diagnose"},
+}
 
 type pkg struct {
 	ImportPath string
 	Imports    []string
+	Deps       []string
 }
 
 func packages(t *testing.T) []pkg {
 	t.Helper()
-	out, err := exec.Command("go", "list", "-json=ImportPath,Imports", "./...").Output()
+	out, err := exec.Command("go", "list", "-json=ImportPath,Imports,Deps", "./...").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,6 +84,17 @@ func TestImportsGoOnlyDownwards(t *testing.T) {
 		if slices.Contains(anywhere, name) || p.ImportPath+"/" == module {
 			continue
 		}
+		for _, n := range never[name] {
+			if slices.Contains(p.Deps, module+n) {
+				t.Errorf("%s needs %s, which it must not", name, n)
+			}
+		}
+		if slices.Contains(leaves, name) {
+			if k := slices.IndexFunc(p.Imports, func(i string) bool { return strings.HasPrefix(i, module) }); k >= 0 {
+				t.Errorf("%s imports %s: it is to import nothing of ours", name, p.Imports[k])
+			}
+			continue
+		}
 		from, ok := row[name]
 		if !ok {
 			t.Errorf("%s stands in no row of the import table: add it here and in docs/architecture.md", name)
@@ -79,6 +107,7 @@ func TestImportsGoOnlyDownwards(t *testing.T) {
 				if host, _, _ := strings.Cut(i, "/"); strings.Contains(host, ".") && slices.Contains(standardOnly, name) {
 					t.Errorf("%s imports %s: it is one of those that need only the standard library", name, i)
 				}
+			case slices.Contains(leaves, to):
 			case slices.Contains(anywhere, to):
 				t.Errorf("%s imports %s, which is for tests and tools", name, to)
 			case row[to] >= from:

@@ -90,12 +90,13 @@ type Account struct {
 	State State  `json:"state"`
 	Lines []Line `json:"parts"` // all parts, in order; they sum to To − From exactly
 
-	TTFT     int64             `json:"ttft_ns"`   // 0 = no token yet
-	TTFTEnd  string            `json:"ttft_ends"` // which moment ends it
-	TPOT     int64             `json:"tpot_ns"`   // (E2E − TTFT) / (output − 1), 0 if output < 2
-	Output   uint32            `json:"output_tokens"`
-	Model    *Model            `json:"-"` // nil: too few iterations to fit one
-	InFlight *ledger.Iteration `json:"-"` // of an unfinished request: the iteration now in flight
+	TTFT       int64             `json:"ttft_ns"`   // 0 = no token yet
+	TTFTEnd    string            `json:"ttft_ends"` // which moment ends it
+	TPOT       int64             `json:"tpot_ns"`   // (E2E − TTFT) / (output − 1), 0 if output < 2
+	Output     uint32            `json:"output_tokens"`
+	TailOutput uint32            `json:"tail_output_tokens"` // of the sequence that TPOT is of: all of Output when n = 1
+	Model      *Model            `json:"-"`                  // nil: too few iterations to fit one
+	InFlight   *ledger.Iteration `json:"-"`                  // of an unfinished request: the iteration now in flight
 }
 
 // E2E is the length of the account in nanoseconds.
@@ -227,6 +228,7 @@ func (b *builder) build(r *ledger.Request, now int64) {
 	for _, q := range r.Sequences {
 		a.Output += q.Output
 	}
+	a.TailOutput = tail.Output
 
 	// Front end and inbox. Without the engine's own arrival the boundary between them is not known, and neither is charged.
 	if lead.Submitted != 0 {
@@ -466,9 +468,8 @@ func (b *builder) ttft(r *ledger.Request) {
 	case a.Lead.FirstToken != 0:
 		a.TTFT, a.TTFTEnd = a.Lead.FirstToken-a.From, "completion of the emitting iteration"
 	}
-	perSequence := a.Tail.Output
-	if a.State == Finished && perSequence > 1 && a.TTFT > 0 {
-		a.TPOT = (a.E2E() - a.TTFT) / int64(perSequence-1)
+	if a.State == Finished && a.TailOutput > 1 && a.TTFT > 0 {
+		a.TPOT = (a.E2E() - a.TTFT) / int64(a.TailOutput-1)
 	}
 }
 

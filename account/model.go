@@ -65,10 +65,7 @@ func rows(e *ledger.Engine, use func(uint64) bool) []row {
 
 // WorkOf is the work of one iteration: the difference of its sums and the row's before it.
 func WorkOf(e *ledger.Engine, it *ledger.Iteration) ledger.Work {
-	if prev := e.Row(it.Number - 1); prev != nil {
-		return it.Sums.Work.Sub(prev.Sums.Work)
-	}
-	return it.Sums.Work
+	return e.Between(it.Number, it.Number).Work
 }
 
 // heldOutBlock is the length of the alternating blocks of training and held-out iterations: long enough that

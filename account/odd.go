@@ -2,6 +2,7 @@ package account
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 
 	"github.com/whylate/whylate/ledger"
@@ -58,11 +59,9 @@ func FindOdd(e *ledger.Engine, m *Model) []Odd {
 		if !it.Complete() || it.Tokens == 0 {
 			continue
 		}
-		want, got := expect(it), float64(it.Duration())
-		if got < oddFactor*want || got-want < oddExcess {
-			continue
+		if want := expect(it); isOdd(it, want) {
+			out = append(out, Odd{Iteration: it, Expected: want, Excess: float64(it.Duration()) - want})
 		}
-		out = append(out, Odd{Iteration: it, Expected: want, Excess: got - want})
 	}
 	slices.SortFunc(out, func(a, b Odd) int { return cmp.Compare(b.Excess, a.Excess) })
 	firsts := Firsts(e)
@@ -70,6 +69,20 @@ func FindOdd(e *ledger.Engine, m *Model) []Odd {
 		out[i].look(e, m, firsts)
 	}
 	return out
+}
+
+// IsOdd reports whether an iteration is odd by the model, and what was expected of it in ns.
+func IsOdd(e *ledger.Engine, m *Model, it *ledger.Iteration) (expected float64, odd bool) {
+	if !it.Complete() || it.Tokens == 0 {
+		return 0, false
+	}
+	expected = m.Predict(WorkOf(e, it))
+	return expected, isOdd(it, expected)
+}
+
+func isOdd(it *ledger.Iteration, want float64) bool {
+	got := float64(it.Duration())
+	return got >= oddFactor*want && got-want >= oddExcess
 }
 
 // Inspect tells the same of any iteration that FindOdd tells of an odd one: members, what was new, who waited.
@@ -107,6 +120,7 @@ var kinds = []struct {
 // engine was recorded from its start; otherwise "first" means first recorded.
 func Firsts(e *ledger.Engine) map[string]uint64 {
 	firsts := map[string]uint64{}
+	maps.Copy(firsts, e.Firsts)
 	for _, q := range e.Sequences {
 		for k := range q.Stints {
 			s := &q.Stints[k]

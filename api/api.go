@@ -4,6 +4,7 @@ package api
 
 import (
 	"context"
+	"io"
 	"time"
 
 	"github.com/whylate/whylate/account"
@@ -11,8 +12,8 @@ import (
 	"github.com/whylate/whylate/ledger"
 )
 
-// Service answers the named questions. Unknown and ambiguous requests are *query.NotFound and *query.Ambiguous; a bad
-// argument is an *[InvalidArgument].
+// Service answers the named questions. It may be asked by many at once. Unknown and ambiguous requests are *query.NotFound and
+// *query.Ambiguous; a bad argument is an *[InvalidArgument]; the other refusals are in errors.go.
 type Service interface {
 	// Requests lists requests with the sums of their accounts.
 	Requests(context.Context, RequestsQuery) (*RequestList, error)
@@ -26,6 +27,21 @@ type Service interface {
 	Odd(context.Context) (*OddList, error)
 	// Overview says what there is: engines, sources, gaps.
 	Overview(context.Context) (*Overview, error)
+	// Engines says what each engine is doing now.
+	Engines(context.Context) (*EngineList, error)
+	// Changes lists deployment, configuration and model-version events, in order of time.
+	Changes(context.Context) (*ChangeList, error)
+	// Watch tells what happens from now on, or from after the event with the id since. The channel is closed when the context
+	// ends or the service stops. Who reads too slowly misses events and is told how many (EventLost); nobody waits for him. A
+	// service whose records do not grow refuses with an *[Unsupported].
+	Watch(ctx context.Context, since string) (<-chan Event, error)
+}
+
+// Importer is a [Service] that takes captures in.
+type Importer interface {
+	// Import reads one capture file (docs/formats/stream.md) to its end. Records that are there already are counted and change
+	// nothing, so an import may be repeated. It returns when what it took is kept.
+	Import(context.Context, ImportQuery, io.Reader) (*ImportResult, error)
 }
 
 // InvalidArgument is a question that cannot be asked so: what is wrong with which argument, and what to do.
@@ -38,8 +54,11 @@ type RequestsQuery struct {
 	Sort  string        // ttft, tpot, e2e or a part, the worst first; "" = order of arrival
 	At    time.Time     // there at this moment; zero = any
 	Over  time.Duration // E2E above this
+	From  time.Time     // arrived at or after this; zero = any
+	To    time.Time     // arrived before this; zero = any
 	Class string
-	Limit int // 0 = all
+	Limit int    // 0 = all
+	Page  string // Next of the list before; "" = the first page
 }
 
 // ExplainQuery names a request by any id it has, or selects one.
@@ -54,6 +73,7 @@ type RequestList struct {
 	Requests   []RequestRow      `json:"requests"`
 	Statement  account.Statement `json:"statement"` // of all that matched
 	ClientOnly int               `json:"client_only"`
+	Next       string            `json:"next_page,omitempty"` // names the page that follows; "" = this is the last
 }
 
 // RequestRow is one request in a list.
@@ -73,7 +93,7 @@ type RequestRow struct {
 	Prompt      uint32              `json:"prompt_tokens"`
 	Output      uint32              `json:"output_tokens"`
 	Preemptions int                 `json:"preemptions"`
-	Largest     account.Part        `json:"largest_part"`
+	Largest     account.Part        `json:"largest_part,omitempty"` // none if no time has passed
 	Share       float64             `json:"largest_share"`
 }
 
@@ -98,6 +118,7 @@ type IterationList struct {
 	Model      *diagnose.Model `json:"model,omitempty"`
 	Matched    int             `json:"matched"`
 	Iterations []IterationRow  `json:"iterations"`
+	Next       uint64          `json:"next_iteration,omitempty"` // the first that matches and is not listed; 0 = all are listed
 }
 
 // IterationRow is one iteration in a list.
@@ -208,6 +229,27 @@ type Overview struct {
 	Sources  []ledger.Source `json:"sources"`
 	Gaps     []ledger.Gap    `json:"gaps,omitempty"`
 	Notices  []string        `json:"notices,omitempty"`
+	Storage  *Storage        `json:"storage,omitempty"` // of a server; a recording has none
+	Faults   []Fault         `json:"faults,omitempty"`  // what goes wrong inside the server
+}
+
+// Storage is the room that a server has, and how long it will do.
+type Storage struct {
+	Dir    string `json:"dir"`
+	Total  int64  `json:"total_bytes"` // of the file system
+	Free   int64  `json:"free_bytes"`
+	Log    int64  `json:"log_bytes"`
+	Sealed int64  `json:"sealed_bytes"`
+	PerDay int64  `json:"growth_bytes_per_day"` // of what is sealed; 0 = not known yet
+	FullIn int64  `json:"full_in_ns"`           // 0 = not known, or not within the retention
+}
+
+// Fault is one kind of thing that goes wrong inside a server.
+type Fault struct {
+	What  string `json:"what"`
+	Count uint64 `json:"count"`
+	Last  string `json:"last"` // the newest error
+	At    int64  `json:"at_unix_ns"`
 }
 
 // EngineRow is one engine incarnation.
@@ -221,4 +263,15 @@ type EngineRow struct {
 	Settings    map[string]any  `json:"settings"`
 	Sees        map[string]bool `json:"capabilities"`
 	Model       *diagnose.Model `json:"model,omitempty"`
+}
+
+// GapList is what is known to be missing, in the order in which it was noticed.
+type GapList struct {
+	Matched int          `json:"matched"` // before the limit
+	Gaps    []ledger.Gap `json:"gaps"`
+}
+
+// SourceList is the rings, streams and files that the answers rest on.
+type SourceList struct {
+	Sources []ledger.Source `json:"sources"`
 }

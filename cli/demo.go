@@ -1,68 +1,151 @@
 package cli
 
 import (
+	"bytes"
+	"context"
+	"errors"
 	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/whylate/whylate/api"
 	"github.com/whylate/whylate/diagnose"
+	"github.com/whylate/whylate/server"
+	"github.com/whylate/whylate/store/embedded"
+	"github.com/whylate/whylate/web"
 )
 
 func (e *env) demo() *cobra.Command {
 	out := output{}
 	var once bool
+	var listen string
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "See it on a recorded run of a real engine",
-		Long: `Read a recorded run of a real vLLM that is built into this program, list its slowest requests and explain the worst. Nothing
-is simulated, and nothing is written.`,
+		Long: `Put a recorded run of a real vLLM, which is built into this program, into a store of its own in a temporary folder, list its slowest
+requests and explain the worst; then serve it until Ctrl-C, so that the other commands and the HTTP API can be tried on it. Nothing is
+simulated, and nothing stays behind.`,
 		Example: `  whylate demo
-  whylate demo --once -o json`,
+  whylate demo --once -o json
+  whylate demo --listen 127.0.0.1:8080`,
 		Args: args(0, 0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			src := source{e: e, from: []string{demoName}}
-			svc, err := src.open()
+			d, err := startDemo(cmd.Context())
 			if err != nil {
 				return err
 			}
-			ctx := cmd.Context()
-			o, err := svc.Overview(ctx)
-			if err != nil {
+			defer d.stop()
+			if err := e.showDemo(cmd.Context(), d.server, out); err != nil || once {
 				return err
 			}
-			list, err := svc.Requests(ctx, api.RequestsQuery{Sort: "ttft", Limit: 8})
-			if err != nil {
-				return err
-			}
-			x, err := svc.Explain(ctx, api.ExplainQuery{RequestsQuery: api.RequestsQuery{Sort: "ttft"}})
-			if err != nil {
-				return err
-			}
-			answer := struct {
-				Overview    *api.Overview    `json:"overview"`
-				Requests    *api.RequestList `json:"requests"`
-				Explanation any              `json:"explanation"`
-			}{o, list, x}
-			return out.print(e, answer, func() {
-				for _, g := range o.Engines {
-					fmt.Fprintln(e.out, wrap(fmt.Sprintf("A recorded run of %s on a CPU, as %s saw it: %d requests, %d iterations, %d preemptions in %s.",
-						g.Engine, g.Producer, o.Requests, g.Iterations, g.Preemptions, diagnose.Span(o.To-o.From)), "", width))
-				}
-				fmt.Fprintf(e.out, "\n%s\n", e.bold("The slowest to their first token"))
-				e.printRequests(list, "ttft")
-				fmt.Fprintf(e.out, "\n%s\n\n", e.bold("The worst of them, explained"))
-				e.printExplanation(x)
-				fmt.Fprintf(e.out, "\n%s\n", e.bold("Try next"))
-				t := e.table()
-				t.row("  whylate iterations --odd --from demo", "iterations that took far longer than their work")
-				t.row("  whylate explain --slowest tpot --from demo", "the slowest between tokens")
-				t.row("  whylate capture", "record your own engine (probes/vllm/README.md says how)")
-				t.end()
-			})
+			return e.serveDemo(cmd.Context(), d, listen)
 		},
 	}
-	cmd.Flags().BoolVar(&once, "once", false, "print and stop; without it the demo will also serve, once there is a server")
+	cmd.Flags().BoolVar(&once, "once", false, "print and stop: do not serve")
+	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:7700", "where to serve; a port that is taken is replaced by another")
 	out.flags(cmd)
 	return cmd
+}
+
+// demonstration is a server over the built-in run.
+type demonstration struct {
+	server *server.Server
+	stop   func()
+}
+
+// startDemo makes a store in a temporary folder, starts a server on it, and imports the run.
+func startDemo(ctx context.Context) (*demonstration, error) {
+	dir, err := os.MkdirTemp("", "whylate-demo-")
+	if err != nil {
+		return nil, err
+	}
+	st, err := embedded.Open(filepath.Join(dir, "store"), embedded.Options{Writer: "whylate " + Version})
+	if err != nil {
+		os.RemoveAll(dir)
+		return nil, err
+	}
+	s := server.New(st, server.Settings{DataDir: dir, Log: slog.New(slog.DiscardHandler)})
+	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	done := make(chan error, 1)
+	go func() { done <- s.Run(running) }()
+	d := &demonstration{s, func() {
+		cancel()
+		<-done
+		st.Close()
+		os.RemoveAll(dir)
+	}}
+	for s.Ready(ctx) != nil { // an empty log is read at once
+		select {
+		case err := <-done:
+			done <- err
+			d.stop()
+			return nil, err
+		case <-time.After(time.Millisecond):
+		}
+	}
+	if _, err := s.Import(ctx, api.ImportQuery{Name: demoName}, bytes.NewReader(demoCapture)); err != nil {
+		d.stop()
+		return nil, err
+	}
+	return d, nil
+}
+
+// showDemo prints the slowest requests and the worst of them explained.
+func (e *env) showDemo(ctx context.Context, svc api.Service, out output) error {
+	o, err := svc.Overview(ctx)
+	if err != nil {
+		return err
+	}
+	list, err := svc.Requests(ctx, api.RequestsQuery{Sort: "ttft", Limit: 8})
+	if err != nil {
+		return err
+	}
+	x, err := svc.Explain(ctx, api.ExplainQuery{RequestsQuery: api.RequestsQuery{Sort: "ttft"}})
+	if err != nil {
+		return err
+	}
+	answer := struct {
+		Overview    *api.Overview    `json:"overview"`
+		Requests    *api.RequestList `json:"requests"`
+		Explanation any              `json:"explanation"`
+	}{o, list, x}
+	return out.print(e, answer, func() {
+		for _, g := range o.Engines {
+			fmt.Fprintln(e.out, wrap(fmt.Sprintf("A recorded run of %s on a CPU, as %s saw it: %d requests, %d iterations, %d preemptions in %s.",
+				g.Engine, g.Producer, o.Requests, g.Iterations, g.Preemptions, diagnose.Span(o.To-o.From)), "", width))
+		}
+		fmt.Fprintf(e.out, "\n%s\n", e.bold("The slowest to their first token"))
+		e.printRequests(list, "ttft")
+		fmt.Fprintf(e.out, "\n%s\n\n", e.bold("The worst of them, explained"))
+		e.printExplanation(x)
+		fmt.Fprintf(e.out, "\n%s\n", e.bold("Try next"))
+		t := e.table()
+		t.row("  whylate iterations --odd --from demo", "iterations that took far longer than their work")
+		t.row("  whylate explain --slowest tpot --from demo", "the slowest between tokens")
+		t.row("  whylate serve", "follow your own engines (probes/vllm/README.md says how)")
+		t.end()
+	})
+}
+
+// serveDemo answers over HTTP until the context ends.
+func (e *env) serveDemo(ctx context.Context, d *demonstration, listen string) error {
+	l, err := net.Listen("tcp", listen)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		host, _, serr := net.SplitHostPort(listen)
+		if serr != nil {
+			return usageError{fmt.Errorf("--listen %s: %w", listen, serr)}
+		}
+		l, err = net.Listen("tcp", net.JoinHostPort(host, "0"))
+	}
+	if err != nil {
+		return fmt.Errorf("--listen %s: %w", listen, err)
+	}
+	fmt.Fprintf(e.err, "\nserving this run at http://%s/api/v1 until Ctrl-C; in another terminal: whylate requests --server http://%s\n", l.Addr(), l.Addr())
+	return serveHTTP(ctx, web.New(d.server, web.Options{Log: slog.New(slog.DiscardHandler), Ready: d.server.Ready, Gatherer: d.server.Metrics()}), l, nil)
 }

@@ -82,7 +82,7 @@ func (e *env) printTTFT(a *account.Account) {
 	}
 	fmt.Fprintln(e.out, "\n"+wrap(line, "", width))
 	if a.TPOT > 0 {
-		fmt.Fprintln(e.out, wrap(fmt.Sprintf("TPOT %s; E2E %s = TTFT + TPOT × (%d output tokens − 1)", diagnose.Span(a.TPOT), diagnose.Span(a.E2E()), a.Tail.Output), "", width))
+		fmt.Fprintln(e.out, wrap(fmt.Sprintf("TPOT %s; E2E %s = TTFT + TPOT × (%d output tokens − 1)", diagnose.Span(a.TPOT), diagnose.Span(a.E2E()), a.TailOutput), "", width))
 	}
 }
 

@@ -1,10 +1,11 @@
 package cli
 
 import (
-	"encoding/json"
 	"fmt"
 
 	"github.com/spf13/cobra"
+
+	"github.com/whylate/whylate/api"
 )
 
 // output is the -o flag of every command that answers.
@@ -21,10 +22,7 @@ func (o *output) print(e *env, v any, table func()) error {
 		table()
 		return nil
 	case "json":
-		enc := json.NewEncoder(e.out)
-		enc.SetEscapeHTML(false)
-		enc.SetIndent("", "  ")
-		return enc.Encode(v)
+		return api.WriteJSON(e.out, v)
 	}
 	return usageError{fmt.Errorf("--output %q: give table or json", o.format)}
 }

@@ -28,18 +28,23 @@ var demoCapture []byte
 
 // source is the --from flag of every reading command.
 type source struct {
-	e    *env
-	from []string
+	e      *env
+	from   []string
+	server serverFlags
 }
 
 func (s *source) flags(cmd *cobra.Command) {
-	cmd.Flags().StringArrayVar(&s.from, "from", nil, "what to read: a capture (.wlc, it may be growing), a run bundle (directory or .zip), a ring or ring directory, a data directory, or 'demo'; may be repeated. Default: the newest capture in $WHYLATE_DATA_DIR, with the replays recorded since it began")
+	s.server.flags(cmd)
+	cmd.Flags().StringArrayVar(&s.from, "from", nil, "what to read: a capture (.wlc, it may be growing), a run bundle (directory or .zip), a ring or ring directory, a data directory, or 'demo'; may be repeated. Default: the server if one runs, else the newest capture in $WHYLATE_DATA_DIR, with the replays recorded since it began")
 }
 
-// open reads the sources and returns what answers from them.
+// open returns what answers: a server if one runs and no source is named, else the sources, read into memory.
 func (s *source) open() (api.Service, error) {
 	paths := s.from
 	if len(paths) == 0 {
+		if svc, err := s.server.running(); svc != nil || err != nil {
+			return svc, err
+		}
 		var err error
 		if paths, err = newest(dataDir()); err != nil {
 			return nil, err

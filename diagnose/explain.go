@@ -196,7 +196,7 @@ func firstWork(n account.New) bool {
 func (c *explainer) blameOdd(o *account.Odd) (string, []Culprit) {
 	var culprits []Culprit
 	var firsts []string
-	whole := c.e.First == 1
+	whole := c.e.Began == 1
 	for _, n := range o.New {
 		if !firstWork(n) {
 			continue
@@ -372,8 +372,7 @@ func (c *explainer) preemptions() {
 	}
 	f := Finding{ID: Preempted, Part: account.Decode, Split: account.SplitPreempted, NS: ns, Modelled: again > 0, See: "whylate iterations --request " + c.x.Request.Name}
 	var parts []string
-	for _, k := range q.Preemptions {
-		p := c.e.Preemptions[k]
+	for _, p := range q.Preemptions {
 		text := fmt.Sprintf("in iteration %d (%s) it lost its %d KV blocks; %d computed tokens were thrown away and had to be computed again", p.Iteration, Clock(p.At), p.Blocks, p.Lost)
 		switch {
 		case p.Reset:

@@ -10,17 +10,22 @@ import (
 
 // Assembler builds a [ledger.Book] from frames. It is not safe for concurrent use.
 type Assembler struct {
-	sources  []*source
-	clocks   map[string]*clock
-	engines  map[ledger.EngineID]*engine
-	byID     map[sequenceKey]*ledger.Sequence
-	all      []*ledger.Sequence
-	requests []*ledger.Request
-	clients  []clientView
-	inInbox  []waiting
-	gaps     []ledger.Gap
-	notices  []string
-	now      int64
+	sources   []*source
+	names     map[string]uint16 // of sources
+	clocks    map[string]*clock
+	engines   map[ledger.EngineID]*engine
+	byID      map[sequenceKey]*ledger.Sequence
+	fresh     []*ledger.Sequence // not given to a request yet
+	requests  []*ledger.Request
+	unsorted  bool // requests were added since they were last sorted
+	byParent  map[sequenceKey]*ledger.Request
+	byTrace   map[string]*ledger.Request
+	byRequest map[string][]*ledger.Request
+	clients   []clientView
+	inInbox   []waiting
+	gaps      []ledger.Gap
+	notices   []string
+	now       int64
 }
 
 // sequenceKey finds a sequence from any of the sources that speak of it: internal ids are unique within an incarnation.
@@ -68,18 +73,20 @@ type messages struct {
 // New returns an empty assembler.
 func New() *Assembler {
 	return &Assembler{
-		clocks:  map[string]*clock{},
-		engines: map[ledger.EngineID]*engine{},
-		byID:    map[sequenceKey]*ledger.Sequence{},
+		names:     map[string]uint16{},
+		clocks:    map[string]*clock{},
+		engines:   map[ledger.EngineID]*engine{},
+		byID:      map[sequenceKey]*ledger.Sequence{},
+		byParent:  map[sequenceKey]*ledger.Request{},
+		byTrace:   map[string]*ledger.Request{},
+		byRequest: map[string][]*ledger.Request{},
 	}
 }
 
 // Source implements [wire.Sink]: it opens a source, or finds it again by its name, which is a ring's for good.
 func (a *Assembler) Source(w wire.Source) (uint16, error) {
-	for i, s := range a.sources {
-		if s.Name == w.Name {
-			return uint16(i), nil
-		}
+	if id, known := a.names[w.Name]; known {
+		return id, nil
 	}
 	if len(a.sources) > math.MaxUint16 {
 		return 0, fmt.Errorf("source %s: more than %d sources; read fewer files at once", w.Name, math.MaxUint16)
@@ -87,7 +94,9 @@ func (a *Assembler) Source(w wire.Source) (uint16, error) {
 	s := &source{refusals: map[wire.Type]*ledger.Gap{}, handles: map[uint32]*ledger.Sequence{}, http: map[uint32]*ledger.Request{}}
 	s.Name = w.Name
 	s.clock = &clock{Clock: ledger.Clock{Domain: "unknown/" + w.Name}}
+	id := uint16(len(a.sources))
 	a.sources = append(a.sources, s)
+	a.names[w.Name] = id
 	if w.Hello != nil {
 		h, err := wire.ParseHello(w.Hello)
 		if err != nil {
@@ -96,7 +105,15 @@ func (a *Assembler) Source(w wire.Source) (uint16, error) {
 			a.introduce(s, h)
 		}
 	}
-	return uint16(len(a.sources) - 1), nil
+	return id, nil
+}
+
+// Newest is the sequence of the newest frame taken of a source, 0 if there is none: whoever may offer a frame twice asks first.
+func (a *Assembler) Newest(id uint16) uint64 {
+	if int(id) >= len(a.sources) {
+		return 0
+	}
+	return a.sources[id].last
 }
 
 // introduce takes up who a source is.
@@ -285,7 +302,7 @@ func (a *Assembler) sequence(s *source, id string) *ledger.Sequence {
 	if q == nil {
 		q = &ledger.Sequence{ID: id, N: 1, Logprobs: -1, PromptLogprobs: -1}
 		a.byID[key] = q
-		a.all = append(a.all, q)
+		a.fresh = append(a.fresh, q)
 	}
 	return q
 }

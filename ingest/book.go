@@ -2,48 +2,79 @@ package ingest
 
 import (
 	"cmp"
+	"math"
 	"slices"
 
 	"github.com/whylate/whylate/ledger"
-	"github.com/whylate/whylate/wire"
 )
 
-// Book puts together what has been taken so far. The assembler must not be fed afterwards: the book shares its memory.
+// Book puts together what has been taken so far, checks whether it balances, and returns it. The book shares the assembler's
+// memory: it is only to be read while the assembler is not being fed, and stays valid for as long.
 func (a *Assembler) Book() *ledger.Book {
-	for _, s := range a.sources {
-		s.batch.flush(s)
-		for _, g := range s.refusals {
-			if s.engine != nil {
-				s.engine.e.Gaps = append(s.engine.e.Gaps, *g)
-			} else {
-				a.gaps = append(a.gaps, *g)
-			}
-		}
-		s.refusals = map[wire.Type]*ledger.Gap{}
+	a.update()
+	for _, c := range a.clients { // nobody will tell any more whose they are
+		r := &ledger.Request{RequestID: c.requestID, TraceID: c.traceID, TraceParent: c.traceParent}
+		a.addRequest(r)
+		c.join(r)
 	}
-	b := &ledger.Book{Notices: a.notices, Now: a.now}
-	for _, w := range a.inInbox { // whom the scheduler has not taken up belong to their engine all the same
-		if g := a.engines[w.engine]; g != nil && w.seq.Queued == 0 {
-			w.seq.Engine = g.e
-			g.e.Sequences = append(g.e.Sequences, w.seq)
-		}
-	}
+	a.clients = nil
 	for _, g := range a.engines {
-		g.settleBook()
 		for _, v := range ledger.Check(g.e) {
 			g.e.Gaps = append(g.e.Gaps, ledger.Gap{Producer: g.s.Name, Engine: g.e.ID.String(), At: v.At, Why: v.String()})
 		}
+	}
+	return a.view()
+}
+
+// Live is Book for an assembler that goes on being fed: the books of what is still going on are not checked, and clients'
+// views that speak of requests not yet seen wait for them.
+func (a *Assembler) Live() *ledger.Book {
+	a.update()
+	return a.view()
+}
+
+// update brings what is carried as sums or waits to be joined up to date. What it costs is in proportion to what is alive and
+// to what is new since the last time.
+func (a *Assembler) update() {
+	for _, s := range a.sources {
+		s.batch.flush(s)
+	}
+	a.inInbox = slices.DeleteFunc(a.inInbox, func(w waiting) bool {
+		// Whom the scheduler has not taken up belong to their engine all the same.
+		if g := a.engines[w.engine]; g != nil && w.seq.Queued == 0 && w.seq.Engine == nil {
+			w.seq.Engine = g.e
+			g.e.Sequences = append(g.e.Sequences, w.seq)
+		}
+		return w.seq.Queued != 0
+	})
+	for _, g := range a.engines {
+		g.bringUp()
+	}
+	a.attach()
+	a.joinClients()
+}
+
+// view lists what there is.
+func (a *Assembler) view() *ledger.Book {
+	b := &ledger.Book{Notices: a.notices, Newest: a.now, Now: a.now}
+	for _, g := range a.engines {
 		b.Engines = append(b.Engines, g.e)
 	}
 	slices.SortFunc(b.Engines, func(x, y *ledger.Engine) int {
 		return cmp.Or(cmp.Compare(firstTime(x), firstTime(y)), cmp.Compare(x.ID.String(), y.ID.String()))
 	})
-	a.attach()
-	a.joinClients()
-	b.Requests, b.Gaps = a.requests, a.gaps
-	slices.SortStableFunc(b.Requests, func(x, y *ledger.Request) int { return cmp.Compare(FirstSeen(x), FirstSeen(y)) })
+	if a.unsorted {
+		slices.SortStableFunc(a.requests, func(x, y *ledger.Request) int { return cmp.Compare(x.FirstSeen(), y.FirstSeen()) })
+		a.unsorted = false
+	}
+	b.Requests = a.requests
+	b.Gaps = slices.Clone(a.gaps)
 	for _, s := range a.sources {
+		s.Uncertainty = s.clock.Uncertainty
 		b.Sources = append(b.Sources, s.Source)
+		for _, g := range s.refusals {
+			b.Gaps = append(b.Gaps, *g)
+		}
 	}
 	return b
 }
@@ -55,61 +86,71 @@ func firstTime(e *ledger.Engine) int64 {
 	return e.Iterations[0].Decided
 }
 
-// FirstSeen is the first time that anybody saw the request.
-func FirstSeen(r *ledger.Request) int64 {
-	t := r.Received
-	for _, q := range r.Sequences {
-		for _, s := range []int64{q.Submitted, q.Arrived, q.Queued} {
-			if s != 0 && (t == 0 || s < t) {
-				t = s
-			}
-		}
-	}
-	if t == 0 && len(r.Clients) > 0 {
-		t = r.Clients[0].Sent
-	}
-	return t
-}
-
-// attach gives every sequence its request. Sequences whose front end was not seen get one of their own; children of
+// attach gives every new sequence its request. Those whose front end has not been seen get one of their own; children of
 // one parent share it.
 func (a *Assembler) attach() {
-	type parentKey struct {
-		e  *ledger.Engine
-		id string
-	}
-	byParent := map[parentKey]*ledger.Request{}
-	for _, q := range a.all {
+	for _, q := range a.fresh {
 		if q.Request == nil && q.Parent != "" {
-			q.Request = byParent[parentKey{q.Engine, q.Parent}]
+			q.Request = a.byParent[sequenceKey{incarnationOf(q), q.Parent}]
 		}
 		if q.Request == nil {
 			q.Request = &ledger.Request{}
-			a.requests = append(a.requests, q.Request)
-			if q.Parent != "" {
-				byParent[parentKey{q.Engine, q.Parent}] = q.Request
-			}
+			a.addRequest(q.Request)
 		}
-		q.Request.Sequences = append(q.Request.Sequences, q)
-	}
-	for _, r := range a.requests {
+		if q.Parent != "" {
+			a.byParent[sequenceKey{incarnationOf(q), q.Parent}] = q.Request
+		}
+		r := q.Request
+		r.Sequences = append(r.Sequences, q)
 		slices.SortStableFunc(r.Sequences, func(x, y *ledger.Sequence) int { return cmp.Compare(x.Index, y.Index) })
-		siblings := map[string]uint16{}
-		for _, q := range r.Sequences {
-			siblings[q.Parent]++
-		}
-		for _, q := range r.Sequences {
-			if q.Parent != "" {
-				q.N = max(q.N, siblings[q.Parent])
+		if q.Parent != "" {
+			for _, sibling := range r.Sequences {
+				sibling.N = max(sibling.N, uint16(min(len(r.Sequences), math.MaxUint16)))
 			}
 		}
 	}
-	a.all = nil
+	a.fresh = a.fresh[:0]
 }
 
-// settleBook brings what is carried as sums up to the newest iteration, for live sequences and for those whose last
+func incarnationOf(q *ledger.Sequence) string {
+	if q.Engine == nil {
+		return ""
+	}
+	return q.Engine.ID.Incarnation
+}
+
+// addRequest lists a request and makes it findable for the clients' views.
+func (a *Assembler) addRequest(r *ledger.Request) {
+	a.requests = append(a.requests, r)
+	a.unsorted = true
+	if r.TraceID != "" {
+		a.byTrace[r.TraceID] = r
+	}
+	if r.RequestID != "" {
+		a.byRequest[r.RequestID] = append(a.byRequest[r.RequestID], r)
+	}
+}
+
+// move gives a sequence to the request that its front end names, after it had been given one of its own.
+func (a *Assembler) move(q *ledger.Sequence, to *ledger.Request) {
+	from := q.Request
+	if from == to {
+		return
+	}
+	q.Request = to
+	if from == nil {
+		return // it is still to be attached
+	}
+	from.Sequences = slices.DeleteFunc(from.Sequences, func(s *ledger.Sequence) bool { return s == q })
+	if len(from.Sequences) == 0 && from.Received == 0 && len(from.Clients) == 0 {
+		a.requests = slices.DeleteFunc(a.requests, func(r *ledger.Request) bool { return r == from })
+	}
+	a.fresh = append(a.fresh, q)
+}
+
+// bringUp brings what is carried as sums up to the newest iteration, for live sequences and for those whose last
 // decision has not been followed by another.
-func (g *engine) settleBook() {
+func (g *engine) bringUp() {
 	last := g.current()
 	bring := func(k *member) {
 		q := k.seq
@@ -123,7 +164,7 @@ func (g *engine) settleBook() {
 		if k.ended {
 			return
 		}
-		lastEmit(g.e, k)
+		lastEmit(g.e, q)
 	}
 	for _, k := range g.members {
 		bring(k)
@@ -131,17 +172,17 @@ func (g *engine) settleBook() {
 	for _, k := range g.gone {
 		bring(k)
 	}
-	for _, q := range g.e.Sequences { // aborted ones: the engine did not say when they last emitted
-		if q.Finished != 0 && q.LastEmit == 0 && q.FirstEmit != 0 {
-			lastEmit(g.e, &member{seq: q})
+	for _, q := range g.aborted { // the engine did not say when they last emitted
+		if q.FirstEmit != 0 {
+			lastEmit(g.e, q)
 		}
 	}
+	g.aborted = g.aborted[:0]
 }
 
 // lastEmit finds the newest completed iteration in which a sequence emitted: the last of its decode stint, or the end of
 // its prefill. Its output is counted the same way where the engine has not said it.
-func lastEmit(e *ledger.Engine, k *member) {
-	q := k.seq
+func lastEmit(e *ledger.Engine, q *ledger.Sequence) {
 	completed := e.Completed()
 	var output uint64
 	for i := range q.Stints {
@@ -170,7 +211,7 @@ func lastEmit(e *ledger.Engine, k *member) {
 	if row := e.Row(q.LastEmit); row != nil {
 		q.LastToken = row.End
 	}
-	if q.Output == 0 {
+	if q.Output == 0 || q.Finished == 0 { // the engine's own count comes with the end
 		q.Output = uint32(output)
 	}
 }

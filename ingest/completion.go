@@ -27,7 +27,7 @@ func (g *engine) done(m *wire.Done) error {
 	}
 	if i > e.Last() { // its decision is missing
 		if e.Last() == 0 {
-			e.First = i
+			e.First, e.Began = i, i
 		} else if err := g.holeError(i); err != nil {
 			return err
 		}
@@ -114,7 +114,7 @@ func (g *engine) close(d *decision, end, completed int64, known ledger.Known) {
 	it.Completed = completed
 	it.Start = max(it.Decided, from)
 	it.End = end
-	it.Sums = ledger.Sums{}
+	it.Sums = g.e.Base
 	if prev := g.e.Row(d.number - 1); prev != nil {
 		it.Sums = prev.Sums
 	}

@@ -31,7 +31,7 @@ func (g *engine) scheduled(m *wire.Scheduled) error {
 	case i == 0 || i > 1<<62:
 		return fmt.Errorf("field iteration: %d; iterations are numbered from 1", i)
 	case last == 0:
-		e.First = i
+		e.First, e.Began = i, i
 		g.uncertain = g.uncertain || i != 1 && !m.Full
 	case i <= last:
 		return fmt.Errorf("field iteration: %d after %d: an iteration number never goes back within an incarnation; a restarted engine must open a new ring", i, last)
@@ -115,11 +115,12 @@ func (g *engine) preempt(m *wire.Scheduled) {
 		if k == nil {
 			continue // finished since, or never introduced; the count of the row's members still tells
 		}
-		g.e.Preemptions = append(g.e.Preemptions, ledger.Preemption{
+		lost := &ledger.Preemption{
 			Iteration: m.Iteration, At: g.s.clock.at(m.Time) + int64(p.TimeDelta)*1000, Victim: k.seq, Preemptor: g.who(p.Preemptor),
 			Lost: p.Lost, Output: p.Output, FreeBlocks: p.Free, Blocks: p.Blocks, Reset: p.Cause == wire.CauseReset,
-		})
-		k.seq.Preemptions = append(k.seq.Preemptions, len(g.e.Preemptions)-1)
+		}
+		g.e.Preemptions = append(g.e.Preemptions, lost)
+		k.seq.Preemptions = append(k.seq.Preemptions, lost)
 		k.away = true
 		k.redo = max(k.redo, p.Lost)
 	}
@@ -300,7 +301,7 @@ func (g *engine) join(j wire.Join, i uint64) {
 		k = &member{seq: q, handle: j.Handle}
 		g.members[j.Handle] = k
 		g.e.Sequences = append(g.e.Sequences, q)
-		g.a.all = append(g.a.all, q)
+		g.a.fresh = append(g.a.fresh, q)
 	}
 	if k.in {
 		g.uncertain = true

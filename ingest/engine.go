@@ -18,10 +18,11 @@ type engine struct {
 	count   uint32             // members of the newest decision
 	digest  uint64             // XOR of their marks, as on the wire
 	steady  steady
-	active  []*member // members not in steady decode
-	waiting []*member // live and not members, in order of arrival
-	fresh   []*member // queued since the newest decision
-	gone    []*member // finished, and still members until the next decision says otherwise
+	active  []*member          // members not in steady decode
+	waiting []*member          // live and not members, in order of arrival
+	fresh   []*member          // queued since the newest decision
+	aborted []*ledger.Sequence // finished outside a completion since the book was last brought up to date
+	gone    []*member          // finished, and still members until the next decision says otherwise
 
 	stop      ledger.SkipReason
 	stopCode  uint8
@@ -82,8 +83,10 @@ type member struct {
 	redo   uint32 // tokens below this were computed before a preemption
 	final  bool   // the newest decision ends its prefill
 	away   bool   // preempted, not back yet
-	ended  bool
-	silent uint64 // iteration in which it emitted nothing although it was due
+	// skipping says that the last of its skips is still going on.
+	skipping bool
+	ended    bool
+	silent   uint64 // iteration in which it emitted nothing although it was due
 }
 
 // lost is told that a record of this scheduler is missing or was refused.
@@ -138,6 +141,7 @@ func (g *engine) finished(m *wire.Finished) error {
 		return unknownHandle(m.Handle)
 	}
 	g.end(k, g.s.clock.at(m.Time), m.Reason, m.Output)
+	g.aborted = append(g.aborted, k.seq)
 	return nil
 }
 

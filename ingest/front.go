@@ -36,7 +36,7 @@ func (a *Assembler) received(s *source, m *wire.Received) error {
 	r := &ledger.Request{RequestID: m.RequestID, TraceParent: m.Traceparent, TraceID: traceID(m.Traceparent), Path: m.Path,
 		Received: s.clock.at(m.Time), FrontClock: s.clock.Clock}
 	s.http[m.HTTP] = r
-	a.requests = append(a.requests, r)
+	a.addRequest(r)
 	return nil
 }
 
@@ -49,7 +49,7 @@ func (a *Assembler) submitted(s *source, m *wire.Submitted) error {
 	}
 	s.handles[m.Handle] = q
 	if r := s.http[m.HTTP]; r != nil {
-		q.Request = r
+		a.move(q, r)
 	}
 	return nil
 }
@@ -60,7 +60,7 @@ func (a *Assembler) exchange(s *source, http uint32) *ledger.Request {
 	if r == nil {
 		r = &ledger.Request{FrontClock: s.clock.Clock}
 		s.http[http] = r
-		a.requests = append(a.requests, r)
+		a.addRequest(r)
 	}
 	return r
 }
@@ -139,23 +139,14 @@ func (a *Assembler) client(s *source, m *wire.Client) {
 }
 
 // joinClients hands each client's view to the request it speaks of: by trace id, which is new for every attempt, else by
-// X-Request-Id. A request that no front end saw exists in its client's view alone.
+// X-Request-Id. A view of a request that has not been seen stays.
 func (a *Assembler) joinClients() {
-	byTrace, byRequest := map[string]*ledger.Request{}, map[string][]*ledger.Request{}
-	for _, r := range a.requests {
-		if r.TraceID != "" {
-			byTrace[r.TraceID] = r
-		}
-		if r.RequestID != "" {
-			byRequest[r.RequestID] = append(byRequest[r.RequestID], r)
-		}
-	}
 	slices.SortStableFunc(a.clients, func(x, y clientView) int { return cmp.Compare(x.view.Sent, y.view.Sent) })
-	for _, c := range a.clients {
-		r := byTrace[c.traceID]
+	a.clients = slices.DeleteFunc(a.clients, func(c clientView) bool {
+		r := a.byTrace[c.traceID]
 		if r == nil && c.requestID != "" {
 			// Attempts under one id arrive in the order in which they were sent.
-			for _, candidate := range byRequest[c.requestID] {
+			for _, candidate := range a.byRequest[c.requestID] {
 				if len(candidate.Clients) == 0 && (candidate.TraceID == "" || c.traceID == "") {
 					r = candidate
 					break
@@ -163,14 +154,18 @@ func (a *Assembler) joinClients() {
 			}
 		}
 		if r == nil {
-			r = &ledger.Request{RequestID: c.requestID, TraceID: c.traceID, TraceParent: c.traceParent}
-			a.requests = append(a.requests, r)
+			return false
 		}
-		r.ResponseID = cmp.Or(r.ResponseID, c.responseID)
-		r.Class = cmp.Or(r.Class, c.class)
-		r.Clients = append(r.Clients, c.view)
-	}
-	a.clients = nil
+		c.join(r)
+		return true
+	})
+}
+
+// join hands the view to its request.
+func (c *clientView) join(r *ledger.Request) {
+	r.ResponseID = cmp.Or(r.ResponseID, c.responseID)
+	r.Class = cmp.Or(r.Class, c.class)
+	r.Clients = append(r.Clients, c.view)
 }
 
 // traceID is the second field of a W3C traceparent, or "".

@@ -38,8 +38,9 @@ func (g *engine) skip(m *wire.Scheduled, i uint64, head *ledger.Sequence) {
 			}
 			g.closeSkip(k, i-1)
 		}
-		want.First = i
+		want.First, want.Last = i, i
 		k.seq.Skips = append(k.seq.Skips, want)
+		k.skipping = true
 	}
 	g.fresh = g.fresh[:0]
 	if g.uncertain {
@@ -79,18 +80,19 @@ func (g *engine) reason(k *member) ledger.Skip {
 	return s
 }
 
-// openSkip is the run that is still going on, or nil. A run is open while its Last is 0.
+// openSkip is the run that is still going on, or nil. Its Last is only brought up to date when the book is looked at.
 func (k *member) openSkip() *ledger.Skip {
-	if n := len(k.seq.Skips); n > 0 && k.seq.Skips[n-1].Last == 0 {
-		return &k.seq.Skips[n-1]
+	if !k.skipping {
+		return nil
 	}
-	return nil
+	return &k.seq.Skips[len(k.seq.Skips)-1]
 }
 
 // closeSkip ends the run of k, if there is one, with iteration last.
 func (g *engine) closeSkip(k *member, last uint64) {
 	if s := k.openSkip(); s != nil {
 		s.Last = max(last, s.First)
+		k.skipping = false
 	}
 }
 
@@ -106,6 +108,7 @@ func (g *engine) stopWaiting(k *member) {
 		} else {
 			s.Last = last
 		}
+		k.skipping = false
 	}
 	if i := slices.Index(g.waiting, k); i >= 0 {
 		g.waiting = slices.Delete(g.waiting, i, i+1)

@@ -8,7 +8,8 @@ type Book struct {
 	Gaps     []Gap      // of sources that belong to no engine; the engines have their own
 	Notices  []string   // what the producers said about themselves
 	Sources  []Source
-	Now      int64 // the newest time seen: what "up to now" means for an unfinished request
+	Newest   int64 // the newest time that a record tells
+	Now      int64 // what "up to now" means for an unfinished request: Newest, or the present where the book is live
 }
 
 // Source is one ring, stream or file that the book was made from.
@@ -21,6 +22,8 @@ type Source struct {
 	Lost     uint64 `json:"lost"`    // frames known to be missing
 	Refused  uint64 `json:"refused"` // frames that could not be right
 	Unknown  uint64 `json:"unknown"` // frames of types this version does not know
+	// Uncertainty is half the width of the interval in which its clock's true offset lies, in ns.
+	Uncertainty int64 `json:"clock_uncertainty_ns"`
 }
 
 // Coverage is the share of frames that arrived and were taken up, between 0 and 1.

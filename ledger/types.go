@@ -48,11 +48,16 @@ type Engine struct {
 	Capabilities map[string]bool
 	Clock        Clock
 
-	First       uint64 // number of Iterations[0]
+	First   uint64 // number of Iterations[0]
+	Base    Sums   // running sums before Iterations[0], not zero if earlier rows were let go
+	BaseEnd int64  // end of the row before it, 0 if there was none
+	Began   uint64 // first iteration that was ever recorded of it; 1 = it was recorded from its start
+	// Firsts are the first iterations that carried a kind of work (account.Firsts), as known when earlier rows were let go.
+	Firsts      map[string]uint64
 	Iterations  []Iteration
-	Sequences   []*Sequence  // in the order in which the scheduler took them up, then those still in the inbox
-	Preemptions []Preemption // in order
-	Holdings    []Holding    // in order
+	Sequences   []*Sequence   // in the order in which the scheduler took them up, then those still in the inbox
+	Preemptions []*Preemption // in order
+	Holdings    []Holding     // in order
 	Gaps        []Gap
 }
 
@@ -341,7 +346,7 @@ type Sequence struct {
 	FirstUncertain bool   // FirstToken is the next thing known: the completion is missing
 	Stints         []Stint
 	Skips          []Skip
-	Preemptions    []int // into Engine.Preemptions
+	Preemptions    []*Preemption // of this sequence, in order
 }
 
 // Live reports whether the sequence has been queued and has not finished.
@@ -472,7 +477,7 @@ func (e *Engine) Between(from, to uint64) Sums {
 	if prev := e.Row(from - 1); prev != nil {
 		return s.Sub(prev.Sums)
 	}
-	return s
+	return s.Sub(e.Base)
 }
 
 // TileStart is where the tile of iteration n begins: the end of the iteration before it, or its own start if it is the first.
@@ -480,8 +485,27 @@ func (e *Engine) TileStart(n uint64) int64 {
 	if prev := e.Row(n - 1); prev != nil && prev.End != 0 {
 		return prev.End
 	}
+	if n == e.First && e.BaseEnd != 0 {
+		return e.BaseEnd
+	}
 	if it := e.Row(n); it != nil {
 		return it.Start
 	}
 	return 0
+}
+
+// FirstSeen is the first time that anybody saw the request, 0 if nobody said when.
+func (r *Request) FirstSeen() int64 {
+	t := r.Received
+	for _, q := range r.Sequences {
+		for _, s := range []int64{q.Submitted, q.Arrived, q.Queued} {
+			if s != 0 && (t == 0 || s < t) {
+				t = s
+			}
+		}
+	}
+	if t == 0 && len(r.Clients) > 0 {
+		t = r.Clients[0].Sent
+	}
+	return t
 }

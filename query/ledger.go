@@ -3,7 +3,6 @@
 package query
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -15,27 +14,32 @@ import (
 // Ledger answers questions about one book. It is not safe for concurrent use: models and accounts are made on first use and kept.
 type Ledger struct {
 	Book     *ledger.Book
-	ids      []idEntry // sorted by id
-	models   map[*ledger.Engine]*account.Model
+	ids      index
+	models   map[*ledger.Engine]*fitted
 	odd      map[*ledger.Engine][]account.Odd
 	accounts map[*ledger.Request]*account.Account
 }
 
-type idEntry struct {
-	id string
-	r  *ledger.Request
+// fitted is a model and what it was fitted on.
+type fitted struct {
+	model *account.Model // nil: there were too few iterations
+	rows  int
 }
 
 // Open makes a book answerable.
 func Open(b *ledger.Book) *Ledger {
-	l := &Ledger{Book: b, models: map[*ledger.Engine]*account.Model{}, odd: map[*ledger.Engine][]account.Odd{}, accounts: map[*ledger.Request]*account.Account{}}
-	for _, r := range b.Requests {
-		for _, id := range IDs(r) {
-			l.ids = append(l.ids, idEntry{id, r})
-		}
-	}
-	slices.SortStableFunc(l.ids, func(a, b idEntry) int { return cmp.Compare(a.id, b.id) })
+	l := &Ledger{models: map[*ledger.Engine]*fitted{}}
+	l.Refresh(b)
 	return l
+}
+
+// Refresh goes on with a later state of the same live book. Models are kept until an engine has a quarter more iterations than
+// they were fitted on: an account must not change under the reader's eyes for every iteration.
+func (l *Ledger) Refresh(b *ledger.Book) {
+	l.Book = b
+	l.odd = map[*ledger.Engine][]account.Odd{}
+	l.accounts = map[*ledger.Request]*account.Account{}
+	l.ids.refresh(b.Requests)
 }
 
 // IDs returns every id under which a person may know the request, the most telling first, each once.
@@ -82,17 +86,18 @@ func (e *NotFound) Error() string {
 type Ambiguous struct {
 	ID      string
 	Matches []*ledger.Request
+	More    int // further ones that are not listed
 }
 
 func (e *Ambiguous) Error() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%q may mean any of %d requests; give more of the id:", e.ID, len(e.Matches))
-	for i, r := range e.Matches {
-		if i == 10 {
-			fmt.Fprintf(&b, "\n  … and %d more", len(e.Matches)-i)
-			break
-		}
+	fmt.Fprintf(&b, "%q may mean any of %d requests; give more of the id:", e.ID, len(e.Matches)+e.More)
+	shown := e.Matches[:min(len(e.Matches), 10)]
+	for _, r := range shown {
 		fmt.Fprintf(&b, "\n  %s", strings.Join(IDs(r), "  "))
+	}
+	if n := len(e.Matches) + e.More - len(shown); n > 0 {
+		fmt.Fprintf(&b, "\n  … and %d more", n)
 	}
 	return b.String()
 }
@@ -100,42 +105,36 @@ func (e *Ambiguous) Error() string {
 // Find returns the request that has id as one of its ids, or as the beginning of one if that is true of no other request.
 // It fails with *[NotFound] or *[Ambiguous].
 func (l *Ledger) Find(id string) (*ledger.Request, error) {
-	from, _ := slices.BinarySearchFunc(l.ids, id, func(e idEntry, id string) int { return cmp.Compare(e.id, id) })
-	var exact, prefix []*ledger.Request
-	for _, e := range l.ids[from:] {
-		if id == "" || !strings.HasPrefix(e.id, id) {
-			break
-		}
-		if e.id == id && !slices.Contains(exact, e.r) {
-			exact = append(exact, e.r)
-		}
-		if !slices.Contains(prefix, e.r) {
-			prefix = append(prefix, e.r)
-		}
-	}
+	exact, prefix := l.ids.find(id)
 	switch {
 	case len(exact) == 1:
 		return exact[0], nil
 	case len(exact) > 1:
-		return nil, &Ambiguous{id, exact}
+		return nil, &Ambiguous{ID: id, Matches: exact}
 	case len(prefix) == 1:
 		return prefix[0], nil
 	case len(prefix) > 1:
-		return nil, &Ambiguous{id, prefix}
+		return nil, &Ambiguous{ID: id, Matches: prefix}
 	}
 	return nil, &NotFound{id, len(l.Book.Requests)}
 }
 
 // Model returns the iteration-time model of e, nil if there were too few iterations to fit one.
 func (l *Ledger) Model(e *ledger.Engine) *account.Model {
-	m, ok := l.models[e]
-	if !ok {
-		if fitted, good := account.Fit(e); good {
-			m = &fitted
+	f := l.models[e]
+	if f == nil || 4*len(e.Iterations) > 5*f.rows {
+		f = &fitted{rows: len(e.Iterations)}
+		if m, ok := account.Fit(e); ok {
+			f.model = &m
 		}
-		l.models[e] = m
+		l.models[e] = f
 	}
-	return m
+	return f.model
+}
+
+// UseModel gives an engine the model that its accounts were made with: of a slice of an engine none could be fitted. m may be nil.
+func (l *Ledger) UseModel(e *ledger.Engine, m *account.Model) {
+	l.models[e] = &fitted{model: m, rows: len(e.Iterations)}
 }
 
 // Odd returns the odd iterations of e, the largest excess first.
@@ -170,4 +169,17 @@ func EngineOf(r *ledger.Request) *ledger.Engine {
 		}
 	}
 	return nil
+}
+
+// SetNow moves the moment up to which what has not ended is told. Accounts of what has ended do not change by it.
+func (l *Ledger) SetNow(unixNS int64) {
+	if unixNS <= l.Book.Now {
+		return
+	}
+	l.Book.Now = unixNS
+	for r, a := range l.accounts {
+		if a.State != account.Finished {
+			delete(l.accounts, r)
+		}
+	}
 }

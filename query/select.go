@@ -16,6 +16,8 @@ type Selector struct {
 	By    string        // what to sort by, the worst first: "ttft", "tpot", "e2e", a part's name, or "" for order of arrival
 	At    time.Time     // only requests that were there at this moment; zero = all
 	Over  time.Duration // only requests whose E2E is longer
+	From  time.Time     // only requests that arrived at or after this; zero = all
+	To    time.Time     // only requests that arrived before this; zero = all
 	Class string        // only requests of this class, as their client named it
 	Limit int           // at most so many; 0 = all
 }
@@ -43,6 +45,9 @@ func (l *Ledger) Select(s Selector) ([]*account.Account, error) {
 		}
 		a := l.Account(r)
 		if !s.At.IsZero() && (s.At.UnixNano() < a.From || s.At.UnixNano() > a.To) {
+			continue
+		}
+		if !s.From.IsZero() && a.From < s.From.UnixNano() || !s.To.IsZero() && a.From >= s.To.UnixNano() {
 			continue
 		}
 		if time.Duration(a.E2E()) <= s.Over && s.Over > 0 {

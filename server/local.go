@@ -6,7 +6,9 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/whylate/whylate/account"
 	"github.com/whylate/whylate/api"
@@ -15,26 +17,50 @@ import (
 	"github.com/whylate/whylate/query"
 )
 
-// Local answers from a book in this process's memory.
-type Local struct{ l *query.Ledger }
+// Local answers from a book in this process's memory. It may be asked by many at once; it answers one after the other.
+type Local struct {
+	mu sync.Mutex // models and accounts are made on first use
+	l  *query.Ledger
+
+	refresh func() // brings l up to date under the lock; nil for a book that does not grow
+}
 
 var _ api.Service = (*Local)(nil)
 
 // NewLocal serves a book.
-func NewLocal(b *ledger.Book) *Local { return &Local{query.Open(b)} }
+func NewLocal(b *ledger.Book) *Local { return &Local{l: query.Open(b)} }
+
+// lock takes the lock, brings what is asked up to date, and returns what gives the lock back.
+func (s *Local) lock() func() {
+	s.mu.Lock()
+	if s.refresh != nil {
+		s.refresh()
+	}
+	return s.mu.Unlock
+}
 
 // Requests implements [api.Service].
 func (s *Local) Requests(_ context.Context, q api.RequestsQuery) (*api.RequestList, error) {
-	all, err := s.l.Select(query.Selector{By: q.Sort, At: q.At, Over: q.Over, Class: q.Class})
+	first := 0
+	if q.Page != "" {
+		n, err := strconv.Atoi(q.Page)
+		if err != nil || n < 0 {
+			return nil, &api.InvalidArgument{Argument: "page", Value: q.Page, Problem: "give the next_page of the list before, as it was"}
+		}
+		first = n
+	}
+	defer s.lock()()
+	all, err := s.l.Select(query.Selector{By: q.Sort, At: q.At, Over: q.Over, From: q.From, To: q.To, Class: q.Class})
 	if err != nil {
 		return nil, &api.InvalidArgument{Argument: "sort", Value: q.Sort, Problem: err.Error()}
 	}
 	out := &api.RequestList{Matched: len(all), Statement: account.StatementOf(all), ClientOnly: len(s.l.ClientOnly())}
-	for i, a := range all {
-		if q.Limit > 0 && i == q.Limit {
+	for i := first; i < len(all); i++ {
+		if q.Limit > 0 && i-first == q.Limit {
+			out.Next = strconv.Itoa(i)
 			break
 		}
-		out.Requests = append(out.Requests, requestRow(a))
+		out.Requests = append(out.Requests, requestRow(all[i]))
 	}
 	return out, nil
 }
@@ -60,6 +86,7 @@ func requestRow(a *account.Account) api.RequestRow {
 
 // Explain implements [api.Service].
 func (s *Local) Explain(_ context.Context, q api.ExplainQuery) (*diagnose.Explanation, error) {
+	defer s.lock()()
 	if q.ID != "" {
 		r, err := s.l.Find(q.ID)
 		if err != nil {
@@ -67,7 +94,7 @@ func (s *Local) Explain(_ context.Context, q api.ExplainQuery) (*diagnose.Explan
 		}
 		return diagnose.Explain(s.l, r), nil
 	}
-	as, err := s.l.Select(query.Selector{By: cmp.Or(q.Sort, "e2e"), At: q.At, Over: q.Over, Class: q.Class, Limit: 1})
+	as, err := s.l.Select(query.Selector{By: cmp.Or(q.Sort, "e2e"), At: q.At, Over: q.Over, From: q.From, To: q.To, Class: q.Class, Limit: 1})
 	if err != nil {
 		return nil, &api.InvalidArgument{Argument: "slowest", Value: q.Sort, Problem: err.Error()}
 	}
@@ -100,6 +127,7 @@ func (s *Local) engine(prefix string) (*ledger.Engine, error) {
 
 // Iterations implements [api.Service].
 func (s *Local) Iterations(_ context.Context, q api.IterationsQuery) (*api.IterationList, error) {
+	defer s.lock()()
 	var r *ledger.Request
 	var e *ledger.Engine
 	var err error
@@ -129,6 +157,7 @@ func (s *Local) Iterations(_ context.Context, q api.IterationsQuery) (*api.Itera
 		}
 		out.Matched++
 		if q.Limit > 0 && len(out.Iterations) == q.Limit {
+			out.Next = cmp.Or(out.Next, n)
 			continue
 		}
 		row := iterationRow(e, m, e.Row(n))
@@ -199,6 +228,7 @@ func iterationRow(e *ledger.Engine, m *account.Model, it *ledger.Iteration) api.
 
 // Iteration implements [api.Service].
 func (s *Local) Iteration(_ context.Context, q api.IterationQuery) (*api.IterationDetail, error) {
+	defer s.lock()()
 	e, err := s.engine(q.Engine)
 	if err != nil {
 		return nil, err
@@ -287,6 +317,7 @@ func newRows(ns []account.New) []api.NewRow {
 
 // Odd implements [api.Service].
 func (s *Local) Odd(context.Context) (*api.OddList, error) {
+	defer s.lock()()
 	out := &api.OddList{}
 	for _, e := range s.l.Book.Engines {
 		for _, o := range s.l.Odd(e) {
@@ -306,8 +337,9 @@ func (s *Local) Odd(context.Context) (*api.OddList, error) {
 
 // Overview implements [api.Service].
 func (s *Local) Overview(context.Context) (*api.Overview, error) {
+	defer s.lock()()
 	b := s.l.Book
-	o := &api.Overview{To: b.Now, Requests: len(b.Requests), Sources: b.Sources, Gaps: b.AllGaps(), Notices: b.Notices}
+	o := &api.Overview{To: b.Newest, Requests: len(b.Requests), Sources: b.Sources, Gaps: b.AllGaps(), Notices: b.Notices}
 	for _, r := range b.Requests {
 		if t := s.l.Account(r).From; t != 0 && (o.From == 0 || t < o.From) {
 			o.From = t
@@ -318,4 +350,24 @@ func (s *Local) Overview(context.Context) (*api.Overview, error) {
 			Sequences: len(e.Sequences), Preemptions: len(e.Preemptions), Settings: e.Settings, Sees: e.Capabilities, Model: modelRow(s.l.Model(e))})
 	}
 	return o, nil
+}
+
+// Engines implements [api.Service]: as of the newest time of the book.
+func (s *Local) Engines(context.Context) (*api.EngineList, error) {
+	defer s.lock()()
+	out := &api.EngineList{Now: s.l.Book.Now}
+	for _, e := range s.l.Book.Engines {
+		out.Engines = append(out.Engines, engineState(e, s.l.Book.Now))
+	}
+	return out, nil
+}
+
+// Changes implements [api.Service]. A book records none so far.
+func (s *Local) Changes(context.Context) (*api.ChangeList, error) {
+	return &api.ChangeList{Changes: []api.Change{}}, nil
+}
+
+// Watch implements [api.Service]: a book does not grow.
+func (s *Local) Watch(context.Context, string) (<-chan api.Event, error) {
+	return nil, &api.Unsupported{What: "a recording has no live events", Remedy: "ask a server that follows engines ('whylate serve')"}
 }

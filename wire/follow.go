@@ -28,6 +28,10 @@ type Follower struct {
 	// Newest makes the rings that the first Poll finds begin at their newest frame, and not at their oldest.
 	Newest bool
 
+	// Hold, if set, is asked before each record of a ring; where it says yes, the rest of that ring stays where it is until a
+	// later Poll. So a reader that has no room leaves the data with the writers' rings.
+	Hold func(source uint16, r *Ring) bool
+
 	dir     string
 	sink    Sink
 	polled  bool
@@ -75,7 +79,7 @@ func (f *Follower) Poll(now int64) (frames int, err error) {
 	}
 	f.polled = true
 	for name, r := range f.sorted() {
-		n, problem, err := drain(r, f.sink, now)
+		n, problem, err := drain(r, f.sink, f.Hold, now)
 		frames += n
 		if problem != nil {
 			problems = append(problems, f.refuse(name, problem))
@@ -176,13 +180,13 @@ func (f *Follower) drop(name string) error {
 	return err
 }
 
-// forget lets go of the rings whose files are gone and that nobody writes any more.
+// forget lets go of the rings whose files are gone, that nobody writes any more and that have been read to their end.
 func (f *Follower) forget(names []string) {
 	for name, r := range f.sorted() {
 		if _, there := slices.BinarySearch(names, name); there {
 			continue
 		}
-		if alive, err := r.locked(); err != nil || !alive {
+		if alive, err := r.locked(); err != nil || !alive && r.pos >= r.head {
 			f.drop(name)
 		}
 	}
@@ -203,7 +207,7 @@ func CopyRings(paths []string, sink Sink, now int64) (frames int, err error) {
 		problems = append(problems, problem)
 		if r != nil {
 			var n int
-			n, problem, err = drain(r, sink, now)
+			n, problem, err = drain(r, sink, nil, now)
 			frames += n
 			problems = append(problems, problem, r.Close())
 		}
@@ -234,12 +238,15 @@ func follow(path string, sink Sink, now int64) (r *followed, problem, err error)
 
 // drain reads r up to where its writer is now. problem is the ring's, err the sink's. What a dead writer left unfinished is
 // reported as damaged, once.
-func drain(r *followed, sink Sink, now int64) (frames int, problem, err error) {
+func drain(r *followed, sink Sink, hold func(uint16, *Ring) bool, now int64) (frames int, problem, err error) {
 	if err := r.refresh(); err != nil {
 		return 0, from(r.path, err), lose(r, sink, now, err)
 	}
 	dead := false
 	for end := r.head; r.pos < end; {
+		if hold != nil && hold(r.source, r.Ring) {
+			return frames, nil, nil
+		}
 		record, problem := r.Next()
 		switch {
 		case problem == io.EOF && dead:

@@ -360,3 +360,39 @@ func TestCopyRings(t *testing.T) {
 		t.Errorf("up to %d and %d, %d of %d frames", tallies[1].next-1, tallies[2].next-1, read, frames)
 	}
 }
+
+// TestFollowerHolds leaves records in their rings while the reader has no room, even when the ring's file and writer are gone.
+func TestFollowerHolds(t *testing.T) {
+	dir, sink := t.TempDir(), newRecorder()
+	f := NewFollower(dir, sink)
+	defer f.Close()
+	room := 1
+	f.Hold = func(source uint16, r *Ring) bool {
+		if sink.names[source] != prefix+"a" {
+			return false
+		}
+		if unread, size := r.Unread(); unread == 0 || size != testRingSize {
+			t.Errorf("asked with %d of %d bytes unread", unread, size)
+		}
+		room--
+		return room < 0
+	}
+	a, b := createThread(t, dir, "a"), createThread(t, dir, "b")
+	writeNumbered(t, a, 1)
+	writeNumbered(t, b, 1)
+	if err := poll(t, f, sink, 1, "open a at 1", "open b at 1", "a 1", "b 1", "b 2"); err != nil {
+		t.Error(err)
+	}
+	a.Close()
+	os.Remove(a.Path())
+	if err := poll(t, f, sink, 2); err != nil {
+		t.Error(err)
+	}
+	room = 9
+	if err := poll(t, f, sink, 3, "a 2"); err != nil {
+		t.Error(err)
+	}
+	if len(f.rings) != 1 {
+		t.Errorf("%d rings are followed, want b alone", len(f.rings))
+	}
+}

@@ -106,6 +106,14 @@ func (r *Ring) SeekNewest() error {
 // Path is the path that the ring was opened by.
 func (r *Ring) Path() string { return r.path }
 
+// Unread is how many bytes the ring held behind the last frame given when its header was last read, and how many it can hold.
+func (r *Ring) Unread() (unread, size uint64) {
+	if r.pos >= r.head {
+		return 0, r.size
+	}
+	return min(r.head-r.pos, r.size), r.size
+}
+
 // Close closes the file.
 func (r *Ring) Close() error { return r.file.Close() }
 

@@ -141,7 +141,7 @@ func (s *smoke) preemption(ctx context.Context, l *query.Ledger) error {
 		return fmt.Errorf("%s has no preemption finding: %s", c.RequestID, x.Headline)
 	}
 	s.check(f.names("request", "grow-"), "a preemption: %s names the request that took its blocks (%s)", c.RequestID, f.Text)
-	p := a.Tail.Engine.Preemptions[a.Tail.Preemptions[0]]
+	p := a.Tail.Preemptions[0]
 	s.check(slices.Contains(f.Iterations, p.Iteration), "a preemption: names iteration %d", p.Iteration)
 	// The client sees each absence as one long gap between chunks.
 	gaps := chunkGaps(c)

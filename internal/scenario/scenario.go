@@ -57,6 +57,15 @@ func (s *Source) add(m wire.Message) error {
 	return err
 }
 
+// HelloJSON is the hello as a carrier holds it.
+func (s *Source) HelloJSON() json.RawMessage {
+	b, err := json.Marshal(s.Hello)
+	if err != nil {
+		panic("BUG: " + err.Error())
+	}
+	return b
+}
+
 // Parse turns the text of a scenario into frames.
 func Parse(text string) (*Run, error) {
 	p := &parser{recorder: newRecorder(), names: map[string]*request{}}
@@ -91,11 +100,7 @@ func (r *Run) Assemble(drop func(wire.Frame) bool) (*ingest.Assembler, error) {
 		if len(s.Frames) == 0 {
 			continue
 		}
-		hello, err := json.Marshal(s.Hello)
-		if err != nil {
-			return nil, err
-		}
-		id, err := a.Source(wire.Source{Name: s.Name, Hello: hello})
+		id, err := a.Source(wire.Source{Name: s.Name, Hello: s.HelloJSON()})
 		if err != nil {
 			return nil, err
 		}

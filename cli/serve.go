@@ -1,0 +1,214 @@
+package cli
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/whylate/whylate/config"
+	"github.com/whylate/whylate/ingest/stream"
+	"github.com/whylate/whylate/server"
+	"github.com/whylate/whylate/store"
+	"github.com/whylate/whylate/store/embedded"
+	"github.com/whylate/whylate/web"
+)
+
+func (e *env) serve() *cobra.Command {
+	flags := config.NewFlags(config.Server)
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Follow engines live, keep what they tell, and answer",
+		Long: `Read the rings of this host and take in what agents of other hosts send, keep it (a write-ahead log, then sealed periods), and
+answer over HTTP (/api/v1, /healthz, /readyz, /metrics). The other commands ask the server when one runs.
+
+Settings come from flags, environment variables, the file and defaults, in this order; docs/config.md lists them all, and
+'whylate config check' says what is wrong with them. It listens on the loopback unless told otherwise.`,
+		Example: `  whylate serve
+  whylate serve --config /etc/whylate/whylate.yaml
+  WHYLATE_DATA_DIR=/var/lib/whylate whylate serve`,
+		Args: args(0, 0, "no arguments"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := config.Load(config.Input{Environ: os.Environ(), Flags: flags})
+			if err != nil {
+				return usageError{err}
+			}
+			return serve(cmd.Context(), c, logger(c, e))
+		},
+	}
+	set := flag.NewFlagSet("serve", flag.ContinueOnError)
+	flags.AddTo(set)
+	cmd.Flags().AddGoFlagSet(set)
+	return cmd
+}
+
+func logger(c *config.Config, e *env) *slog.Logger {
+	var level slog.Level
+	level.UnmarshalText([]byte(c.Log.Level)) // config has checked it
+	opts := &slog.HandlerOptions{Level: level}
+	if c.Log.Format == "json" {
+		return slog.New(slog.NewJSONHandler(e.err, opts))
+	}
+	return slog.New(slog.NewTextHandler(e.err, opts))
+}
+
+// serve runs a server until ctx ends: parts start in order, and stop in reverse.
+func serve(ctx context.Context, c *config.Config, log *slog.Logger) (err error) {
+	st, err := embedded.Open(filepath.Join(c.DataDir, "store"), embedded.Options{SegmentBytes: c.Store.WAL.SegmentBytes, Writer: "whylate " + Version})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, st.Close()) }()
+	set := server.Settings{DataDir: c.DataDir, SealEvery: c.Store.SealEvery, HotPeriod: c.Store.HotPeriod, InFlight: c.Limits.InFlightBytes, Log: log,
+		Retention: store.Policy{Detail: unlimited(c.Store.Retention.Iterations), Requests: unlimited(c.Store.Retention.Requests)}}
+	if c.Rings.Follow {
+		set.Rings = c.Rings.Dir
+	}
+	s := server.New(st, set)
+
+	tlsConfig, err := serverTLS(c.TLS)
+	if err != nil {
+		return err
+	}
+	opts := web.Options{Log: log, Ready: s.Ready, Gatherer: s.Metrics(), MaxImport: c.Limits.RequestBody}
+	agents := &stream.Server{Accept: s.AcceptBatches, Durable: s.Durable, TLS: tlsConfig, Version: Version, Log: log,
+		Settings: stream.Settings{MaxConnections: c.Limits.Connections, QueueBytes: c.Limits.InFlightBytes}}
+	if c.TokensFile != "" {
+		tokens, warning, err := web.LoadTokens(c.TokensFile)
+		if err != nil {
+			return err
+		}
+		if warning != "" {
+			log.Warn(warning)
+		}
+		opts.Tokens = tokens
+	}
+	if c.Listen.AgentsTokens != "" {
+		agents.Tokens = func() ([]string, error) { return agentTokens(c.Listen.AgentsTokens) }
+	}
+	handler := web.New(s, opts)
+
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var parts sync.WaitGroup
+	part := func(name string, run func(context.Context) error) {
+		parts.Go(func() {
+			if err := run(ctx); err != nil && ctx.Err() == nil {
+				cancel(fmt.Errorf("%s: %w", name, err))
+			}
+		})
+	}
+	part("server", s.Run)
+	if c.Listen.HTTP != "" {
+		l, err := net.Listen("tcp", c.Listen.HTTP)
+		if err != nil {
+			return fmt.Errorf("listen.http %s: %w; choose another address, or stop what listens there", c.Listen.HTTP, err)
+		}
+		log.Info("answering", "address", l.Addr().String(), "tls", tlsConfig != nil)
+		part("http", func(ctx context.Context) error { return serveHTTP(ctx, handler, l, tlsConfig) })
+	}
+	if c.Listen.Agents != "" {
+		l, err := net.Listen("tcp", c.Listen.Agents)
+		if err != nil {
+			return fmt.Errorf("listen.agents %s: %w; choose another address, or stop what listens there", c.Listen.Agents, err)
+		}
+		log.Info("taking in agents", "address", l.Addr().String())
+		part("agents", func(ctx context.Context) error { return agents.Serve(ctx, l) })
+	}
+	if c.Listen.Unix != "" {
+		os.Remove(c.Listen.Unix) // of a former run; a live one holds the store's lock, and we would not be here
+		l, err := net.Listen("unix", c.Listen.Unix)
+		if err != nil {
+			return fmt.Errorf("listen.unix %s: %w", c.Listen.Unix, err)
+		}
+		part("agents of this host", func(ctx context.Context) error { return agents.Serve(ctx, l) })
+	}
+	<-ctx.Done()
+	parts.Wait()
+	if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {
+		return cause
+	}
+	return nil
+}
+
+// agentTokens reads the tokens that agents may show, one a line. The file is read anew for each connection, so tokens can be
+// changed without a restart.
+func agentTokens(path string) ([]string, error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	for _, line := range strings.Split(string(b), "\n") {
+		if line = strings.TrimSpace(line); line != "" && line[0] != '#' {
+			out = append(out, line)
+		}
+	}
+	return out, nil
+}
+
+// unlimited is a retention as the store wants it, for which 0 is for ever.
+func unlimited(d time.Duration) time.Duration {
+	if d == config.Forever {
+		return 0
+	}
+	return d
+}
+
+func serveHTTP(ctx context.Context, h *web.Handler, l net.Listener, t *tls.Config) error {
+	s := h.Server(t)
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		<-ctx.Done()
+		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+		defer cancel()
+		s.Shutdown(grace)
+	}()
+	var err error
+	if t != nil {
+		err = s.ServeTLS(l, "", "")
+	} else {
+		err = s.Serve(l)
+	}
+	if errors.Is(err, http.ErrServerClosed) {
+		<-stopped
+		return nil
+	}
+	return err
+}
+
+func serverTLS(t config.TLS) (*tls.Config, error) {
+	if t.Cert == "" {
+		return nil, nil
+	}
+	pair, err := tls.LoadX509KeyPair(t.Cert, t.Key)
+	if err != nil {
+		return nil, fmt.Errorf("tls.cert %s, tls.key %s: %w", t.Cert, t.Key, err)
+	}
+	c := &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}}
+	if t.ClientCA != "" {
+		pem, err := os.ReadFile(t.ClientCA)
+		if err != nil {
+			return nil, fmt.Errorf("tls.client_ca: %w", err)
+		}
+		c.ClientCAs = x509.NewCertPool()
+		if !c.ClientCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("tls.client_ca %s: it holds no certificate", t.ClientCA)
+		}
+		c.ClientAuth = tls.RequireAndVerifyClientCert
+	}
+	return c, nil
+}

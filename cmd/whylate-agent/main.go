@@ -1,0 +1,21 @@
+// Command whylate-agent forwards the rings of a host to a whylate server.
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/whylate/whylate/agent"
+)
+
+// Version is set by the release build.
+var Version string
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	status := agent.Main(ctx, os.Args[1:], os.Getenv, Version, os.Stdout, os.Stderr)
+	stop()
+	os.Exit(status)
+}

@@ -1,0 +1,149 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/whylate/whylate/api"
+	"github.com/whylate/whylate/diagnose"
+	"github.com/whylate/whylate/ingest"
+	"github.com/whylate/whylate/internal/vfs"
+	"github.com/whylate/whylate/ledger"
+	"github.com/whylate/whylate/store"
+	"github.com/whylate/whylate/store/embedded"
+)
+
+// demo is the recorded run of a real engine, as a book and as a capture.
+func demo(t testing.TB) (*ledger.Book, []byte) {
+	t.Helper()
+	raw, err := os.ReadFile("../cli/demo.wlc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := ingest.New()
+	if err := ingest.ReadCapture(bytes.NewReader(raw), "demo", a); err != nil {
+		t.Fatal(err)
+	}
+	return a.Book(), raw
+}
+
+// running is a server on a disk in memory, whose clock stands still at the end of the demo.
+type running struct {
+	*Server
+	stop func()
+}
+
+func start(t *testing.T, disk vfs.FS, now time.Time) *running {
+	t.Helper()
+	st, err := embedded.Open("/data", embedded.Options{FS: disk})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := New(st, Settings{Now: func() time.Time { return now }, SealEvery: time.Hour, HotPeriod: time.Second})
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	for !s.ready.Load() {
+		select {
+		case err := <-done:
+			t.Fatal(err)
+		default:
+		}
+	}
+	return &running{s, func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		if err := st.Close(); err != nil {
+			t.Error(err)
+		}
+	}}
+}
+
+func explain(t *testing.T, s api.Service, id string) string {
+	t.Helper()
+	x, err := s.Explain(context.Background(), api.ExplainQuery{ID: id})
+	if err != nil {
+		t.Fatalf("%s: %v", id, err)
+	}
+	x.Basis.Coverage, x.Basis.Gaps = 0, nil // of the whole book, which a slice does not know
+	b, err := json.MarshalIndent(struct {
+		X *diagnose.Explanation
+	}{x}, "", " ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// What was imported is answered like the file itself; so it is after it was sealed, and after a restart.
+func TestSameAnswersFileHotSealedRestarted(t *testing.T) {
+	book, raw := demo(t)
+	file := NewLocal(book)
+	ids := []string{"fan-0", "short-8", "steady-1", "waiter-9", "grow-13", "hangup-1", "alone-2"}
+	disk := vfs.NewMemory()
+	now := time.Unix(0, book.Now).Add(time.Minute)
+	s := start(t, disk, now)
+	result, err := s.Import(context.Background(), api.ImportQuery{Name: "demo"}, bytes.NewReader(raw))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if result.New == 0 || result.Duplicate != 0 {
+		t.Errorf("import: %+v", result)
+	}
+	again, err := s.Import(context.Background(), api.ImportQuery{Name: "demo"}, bytes.NewReader(raw))
+	if err != nil || again.New != 0 || again.Duplicate != result.New {
+		t.Errorf("import again: %+v %v", again, err)
+	}
+	compare := func(where string, s api.Service) {
+		t.Helper()
+		for _, id := range ids {
+			if d := cmp.Diff(explain(t, file, id), explain(t, s, id)); d != "" {
+				t.Errorf("%s, %s (-file +server):\n%s", where, id, d)
+			}
+		}
+		list, err := s.Requests(context.Background(), api.RequestsQuery{Sort: "ttft", Limit: 20})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, err := file.Requests(context.Background(), api.RequestsQuery{Sort: "ttft", Limit: 20})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, r := range want.Requests {
+			if got := list.Requests[i]; got.Name != r.Name || got.E2E != r.E2E || got.TTFT != r.TTFT || got.Largest != r.Largest || got.Reason != r.Reason {
+				t.Errorf("%s: request %d is %+v, want %+v", where, i, got, r)
+			}
+		}
+	}
+	compare("hot", s)
+	s.seal(context.Background())
+	if f := s.faults.list(); len(f) > 0 {
+		t.Fatalf("faults: %+v", f)
+	}
+	if n := len(s.hot.engines()[0].Iterations); n > 10 {
+		t.Errorf("%d iterations are still in memory", n)
+	}
+	compare("sealed", s)
+	s.stop()
+	s = start(t, disk, now)
+	compare("restarted", s)
+	periods, err := s.store.Periods(context.Background())
+	if err != nil || len(periods) != 1 || periods[0].Requests != int64(len(book.Requests)) {
+		t.Errorf("%v periods: %+v", err, periods)
+	}
+	s.seal(context.Background()) // nothing is left to seal, and nothing is sealed twice
+	if again, _ := s.store.Periods(context.Background()); len(again) != 1 {
+		t.Errorf("%d periods after a second seal", len(again))
+	}
+	s.stop()
+}
+
+var _ store.Store = (*embedded.Store)(nil)

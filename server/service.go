@@ -1,0 +1,321 @@
+package server
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/whylate/whylate/account"
+	"github.com/whylate/whylate/api"
+	"github.com/whylate/whylate/diagnose"
+	"github.com/whylate/whylate/ledger"
+	"github.com/whylate/whylate/query"
+	"github.com/whylate/whylate/store"
+)
+
+var (
+	_ api.Service  = (*Server)(nil)
+	_ api.Importer = (*Server)(nil)
+)
+
+// refuse says that the log is still being read.
+func (s *Server) refuse() error {
+	if !s.ready.Load() {
+		return &api.Unavailable{What: "the log is still being read"}
+	}
+	return nil
+}
+
+// Explain implements [api.Service]: from the hot period, else from the sealed ones.
+func (s *Server) Explain(ctx context.Context, q api.ExplainQuery) (*diagnose.Explanation, error) {
+	if err := s.refuse(); err != nil {
+		return nil, err
+	}
+	if q.ID != "" {
+		local, err := s.holds(ctx, q.ID)
+		if err != nil {
+			return nil, err
+		}
+		return local.Explain(ctx, q)
+	}
+	list, err := s.Requests(ctx, api.RequestsQuery{Sort: cmp.Or(q.Sort, "e2e"), At: q.At, Over: q.Over, From: q.From, To: q.To, Class: q.Class, Limit: 1})
+	if err != nil {
+		return nil, err
+	}
+	if len(list.Requests) == 0 {
+		return s.hot.Explain(ctx, q) // says that nothing matches
+	}
+	row := list.Requests[0]
+	local, err := s.holds(ctx, row.IDs[0])
+	if err != nil {
+		return nil, err
+	}
+	return local.Explain(ctx, api.ExplainQuery{ID: row.IDs[0]})
+}
+
+// holds finds who can answer about the request with an id: the hot period, or a slice of a sealed one that holds it.
+func (s *Server) holds(ctx context.Context, id string) (*Local, error) {
+	unlock := s.hot.lock()
+	r, err := s.hot.l.Find(id)
+	exact := err == nil && slices.Contains(query.IDs(r), id)
+	unlock()
+	var several *query.Ambiguous
+	if exact || errors.As(err, &several) {
+		return s.hot.Local, nil
+	}
+	refs, serr := s.store.Find(ctx, id, 11)
+	if serr != nil {
+		return nil, storeError(serr)
+	}
+	switch {
+	case len(refs) == 0:
+		return s.hot.Local, nil // which has it, or says that nobody has
+	case err == nil || len(refs) > 1 && !refs[0].Exact:
+		var names []*ledger.Request
+		if err == nil {
+			names = append(names, r)
+		}
+		for _, ref := range refs {
+			names = append(names, &ledger.Request{RequestID: ref.Name})
+		}
+		return nil, &query.Ambiguous{ID: id, Matches: names}
+	}
+	slice, serr := s.store.Load(ctx, refs[0])
+	if serr != nil {
+		return nil, storeError(serr)
+	}
+	return localOf(slice), nil
+}
+
+// localOf answers from a slice of a sealed period as from any book.
+func localOf(slice *store.Slice) *Local {
+	e := slice.Engine
+	b := &ledger.Book{Requests: slice.Requests}
+	if e != nil {
+		e.Firsts, e.Began = slice.Firsts, slice.Began
+		b.Engines = []*ledger.Engine{e}
+		if row := e.Row(e.Completed()); row != nil {
+			b.Now = row.End
+		}
+	}
+	if slice.Request != nil {
+		b.Now = max(b.Now, slice.Request.LastByte)
+	}
+	l := query.Open(b)
+	if e != nil {
+		l.UseModel(e, slice.Model)
+	}
+	return &Local{l: l}
+}
+
+// storeError says what a store's refusal means to who asks.
+func storeError(err error) error {
+	switch {
+	case errors.Is(err, store.ErrExpired):
+		return &api.Unsupported{What: err.Error(), Remedy: "the list still has the sums of its account; keep iterations longer (store.retention.iterations)"}
+	case errors.Is(err, store.ErrCorrupt):
+		return &api.Damaged{What: err.Error(), Remedy: "'whylate store verify' names what is damaged; the rest answers"}
+	case errors.Is(err, store.ErrInvalid):
+		return &api.InvalidArgument{Argument: "request", Problem: err.Error()}
+	}
+	return err
+}
+
+// Requests implements [api.Service]: hot and sealed ones, merged in the order asked for.
+func (s *Server) Requests(ctx context.Context, q api.RequestsQuery) (*api.RequestList, error) {
+	if err := s.refuse(); err != nil {
+		return nil, err
+	}
+	hotPage, sealedPage, _ := strings.Cut(q.Page, "/")
+	limit := q.Limit
+	if limit == 0 {
+		limit = 1000
+	}
+	live := q
+	live.Limit, live.Page = limit, hotPage
+	out, err := s.hot.Requests(ctx, live)
+	if err != nil {
+		return nil, err
+	}
+	f := store.Filter{Class: q.Class, Over: int64(q.Over), Sort: q.Sort, Limit: limit, Page: sealedPage}
+	for _, t := range []struct {
+		to   *int64
+		from func() (int64, bool)
+	}{{&f.At, func() (int64, bool) { return q.At.UnixNano(), !q.At.IsZero() }}, {&f.From, func() (int64, bool) { return q.From.UnixNano(), !q.From.IsZero() }}, {&f.To, func() (int64, bool) { return q.To.UnixNano(), !q.To.IsZero() }}} {
+		if v, ok := t.from(); ok {
+			*t.to = v
+		}
+	}
+	page, err := s.store.List(ctx, f)
+	if err != nil {
+		return nil, storeError(err)
+	}
+	for i := range page.Rows {
+		out.Requests = append(out.Requests, sealedRow(&page.Rows[i]))
+	}
+	out.Matched += len(page.Rows)
+	if page.Next != "" {
+		out.Next = out.Next + "/" + page.Next
+	} else if out.Next != "" {
+		out.Next += "/"
+	}
+	slices.SortStableFunc(out.Requests, order(q.Sort))
+	return out, nil
+}
+
+// order compares rows as the sort key says; without one by arrival.
+func order(by string) func(a, b api.RequestRow) int {
+	switch by {
+	case "ttft":
+		return func(a, b api.RequestRow) int { return cmp.Compare(b.TTFT, a.TTFT) }
+	case "tpot":
+		return func(a, b api.RequestRow) int { return cmp.Compare(b.TPOT, a.TPOT) }
+	case "e2e":
+		return func(a, b api.RequestRow) int { return cmp.Compare(b.E2E, a.E2E) }
+	case "":
+		return func(a, b api.RequestRow) int { return cmp.Compare(a.Received, b.Received) }
+	}
+	return func(a, b api.RequestRow) int { return 0 } // by a part: hot rows first, each list in its own order
+}
+
+// Iterations implements [api.Service].
+func (s *Server) Iterations(ctx context.Context, q api.IterationsQuery) (*api.IterationList, error) {
+	if err := s.refuse(); err != nil {
+		return nil, err
+	}
+	if q.Request != "" {
+		local, err := s.holds(ctx, q.Request)
+		if err != nil {
+			return nil, err
+		}
+		return local.Iterations(ctx, q)
+	}
+	if q.From != 0 {
+		if local, err := s.sealedAt(ctx, q.Engine, q.From, cmp.Or(q.To, q.From+uint64(cmp.Or(q.Limit, 1000)))); err != nil || local != nil {
+			if err != nil {
+				return nil, err
+			}
+			return local.Iterations(ctx, q)
+		}
+	}
+	return s.hot.Iterations(ctx, q)
+}
+
+// Iteration implements [api.Service].
+func (s *Server) Iteration(ctx context.Context, q api.IterationQuery) (*api.IterationDetail, error) {
+	if err := s.refuse(); err != nil {
+		return nil, err
+	}
+	local, err := s.sealedAt(ctx, q.Engine, q.Number, q.Number)
+	if err != nil {
+		return nil, err
+	}
+	if local != nil {
+		return local.Iteration(ctx, q)
+	}
+	return s.hot.Iteration(ctx, q)
+}
+
+// sealedAt returns a slice with iterations from … to of an engine if the hot period has let go of the first of them, else nil.
+func (s *Server) sealedAt(ctx context.Context, prefix string, from, to uint64) (*Local, error) {
+	unlock := s.hot.lock()
+	e, err := s.hot.engine(prefix)
+	var hotFrom uint64
+	if err == nil {
+		hotFrom = e.First
+	}
+	unlock()
+	var id ledger.EngineID
+	switch {
+	case err == nil && from >= hotFrom:
+		return nil, nil
+	case err == nil:
+		id = e.ID
+	default: // an engine that is gone from memory
+		periods, perr := s.store.Periods(ctx)
+		if perr != nil {
+			return nil, storeError(perr)
+		}
+		found := map[ledger.EngineID]bool{}
+		for _, p := range periods {
+			if strings.HasPrefix(p.Engine.String(), prefix) || strings.HasPrefix(p.Engine.Incarnation, prefix) {
+				found[p.Engine] = true
+			}
+		}
+		if len(found) != 1 {
+			return nil, err
+		}
+		for id = range found {
+		}
+	}
+	slice, err := s.store.Slice(ctx, id, from, to)
+	if errors.Is(err, store.ErrNotFound) {
+		return nil, &api.InvalidArgument{Argument: "iteration", Value: fmt.Sprint(from), Problem: err.Error()}
+	}
+	if err != nil {
+		return nil, storeError(err)
+	}
+	return localOf(slice), nil
+}
+
+// Odd implements [api.Service]: those of the hot period.
+func (s *Server) Odd(ctx context.Context) (*api.OddList, error) {
+	if err := s.refuse(); err != nil {
+		return nil, err
+	}
+	return s.hot.Odd(ctx)
+}
+
+// Overview implements [api.Service].
+func (s *Server) Overview(ctx context.Context) (*api.Overview, error) {
+	if err := s.refuse(); err != nil {
+		return nil, err
+	}
+	o, err := s.hot.Overview(ctx)
+	if err != nil {
+		return nil, err
+	}
+	periods, err := s.store.Periods(ctx)
+	if err != nil {
+		return nil, storeError(err)
+	}
+	o.Faults = s.faults.list()
+	o.Storage = s.storage(periods)
+	for _, p := range periods {
+		o.Requests += int(p.Requests)
+		if p.From != 0 && (o.From == 0 || p.From < o.From) {
+			o.From = p.From
+		}
+	}
+	return o, nil
+}
+
+// Changes implements [api.Service].
+func (s *Server) Changes(ctx context.Context) (*api.ChangeList, error) { return s.hot.Changes(ctx) }
+
+// Watch implements [api.Service].
+func (s *Server) Watch(ctx context.Context, since string) (<-chan api.Event, error) {
+	return s.feed.Watch(ctx, since)
+}
+
+// sealedRow is a row of the requests table as a list shows it.
+func sealedRow(l *store.Listed) api.RequestRow {
+	r := &l.Row
+	row := api.RequestRow{Name: l.Ref.Name, Class: r.Class, Received: r.From, State: account.State(r.State), Status: int(r.Status), End: ledger.End(r.End),
+		Reason: ledger.FinishReason(r.Reason), E2E: r.E2E, TTFT: r.TTFT, TPOT: r.TPOT, Sequences: len(r.SequenceRows), Prompt: uint32(r.Prompt), Output: uint32(r.Output),
+		Preemptions: int(r.Preemptions)}
+	for _, id := range []string{l.Ref.Name, r.RequestID, r.ResponseID, r.TraceID} {
+		if id != "" && !slices.Contains(row.IDs, id) {
+			row.IDs = append(row.IDs, id)
+		}
+	}
+	for i, ns := range []int64{r.Gateway, r.Frontend, r.Inbox, r.Queue, r.Prefill, r.Decode, r.Transfer, r.Stream, r.Unexplained} {
+		if share := float64(ns) / float64(max(r.E2E, 1)); share > row.Share {
+			row.Largest, row.Share = account.Parts[i], share
+		}
+	}
+	return row
+}

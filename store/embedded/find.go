@@ -1,0 +1,206 @@
+package embedded
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/parquet-go/parquet-go"
+
+	"github.com/whylate/whylate/ledger"
+	"github.com/whylate/whylate/store"
+)
+
+// maxCandidates bounds how many requests of one period a short prefix may make us look at.
+const maxCandidates = 1 << 16
+
+// Find implements [store.Sealed].
+func (s *Store) Find(ctx context.Context, prefix string, limit int) ([]store.RequestRef, error) {
+	if prefix == "" || limit <= 0 {
+		return nil, &store.Error{Err: store.ErrInvalid, What: "find a request", Value: "no id, or a limit of 0", Remedy: "give the beginning of an id"}
+	}
+	for {
+		out, err := s.find(ctx, prefix, limit)
+		if !errors.Is(err, errGone) {
+			return out, err
+		}
+	}
+}
+
+func (s *Store) find(ctx context.Context, prefix string, limit int) ([]store.RequestRef, error) {
+	ps, err := s.all("find a request")
+	if err != nil {
+		return nil, err
+	}
+	var out []store.RequestRef
+	for _, p := range ps {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		refs, err := p.find(prefix, limit)
+		if err != nil && !errors.Is(err, store.ErrCorrupt) { // the rest answers; Periods names what does not
+			return nil, err
+		}
+		out = append(out, refs...)
+	}
+	slices.SortStableFunc(out, func(a, b store.RequestRef) int {
+		if a.Exact != b.Exact {
+			if a.Exact {
+				return -1
+			}
+			return 1
+		}
+		return cmp.Compare(b.At, a.At)
+	})
+	return out[:min(len(out), limit)], nil
+}
+
+// has reports whether a request is sealed in one of the periods: one that has a sequence of the same internal id.
+func (s *Store) has(ctx context.Context, ps []*period, r *ledger.Request) (bool, error) {
+	id := r.Sequences[0].ID
+	if id == "" {
+		return false, nil
+	}
+	for _, p := range ps {
+		if err := ctx.Err(); err != nil {
+			return false, err
+		}
+		refs, err := p.find(id, 1)
+		if err != nil && !errors.Is(err, store.ErrCorrupt) {
+			return false, err
+		}
+		if len(refs) > 0 && refs[0].Exact {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// find looks an id up in one period: the entries of the index that may be it, then the requests themselves.
+func (p *period) find(prefix string, limit int) (out []store.RequestRef, err error) {
+	err = p.use([]string{"ids", "requests", "sequences"}, func(t map[string]*table) error {
+		near, rest, err := candidates(t["ids"], prefix)
+		if err != nil {
+			return err
+		}
+		for _, list := range [][]int32{near, rest} {
+			slices.SortFunc(list, func(a, b int32) int { return cmp.Compare(b, a) }) // the newest first
+			for _, row := range slices.Compact(list) {
+				if len(out) == limit {
+					return nil
+				}
+				ref, ok, err := p.check(t, row, prefix)
+				if err != nil {
+					return err
+				}
+				if ok && !slices.ContainsFunc(out, func(r store.RequestRef) bool { return r.Row == ref.Row }) {
+					out = append(out, ref)
+				}
+			}
+		}
+		return nil
+	})
+	return out, err
+}
+
+// candidates returns the requests of the index's entries that begin with prefix, or are the beginning of it: near are those that may be
+// the whole id.
+func candidates(t *table, prefix string) (near, rest []int32, err error) {
+	err = guard(func() error {
+		from, err := t.pageBefore("id", prefix)
+		if err != nil {
+			return err
+		}
+		const step = 512
+		var last []store.IDRow // the entries just before prefix, of which prefix goes on
+		for at := from; ; at += step {
+			rows, err := readRows[store.IDRow](t, at, step)
+			if err != nil {
+				return err
+			}
+			for _, e := range rows {
+				switch {
+				case strings.HasPrefix(e.ID, prefix):
+					if e.ID == prefix {
+						near = append(near, e.Request)
+					} else if len(rest) < maxCandidates {
+						rest = append(rest, e.Request)
+					}
+				case e.ID < prefix:
+					if len(last) > 0 && last[0].ID != e.ID {
+						last = last[:0]
+					}
+					if strings.HasPrefix(prefix, e.ID) {
+						last = append(last, e)
+					}
+				default:
+					rows = nil
+				}
+				if rows == nil {
+					break
+				}
+			}
+			if len(rows) < step {
+				break
+			}
+		}
+		for _, e := range last {
+			near = append(near, e.Request)
+		}
+		return nil
+	})
+	return near, rest, err
+}
+
+// pageBefore returns the first row of the last page that begins before a text, in a column that is sorted.
+func (t *table) pageBefore(name, text string) (int64, error) {
+	k, err := t.column(name)
+	if err != nil {
+		return 0, err
+	}
+	var row, base int64
+	for _, g := range t.file.RowGroups() {
+		chunk := g.ColumnChunks()[k]
+		ci, err := chunk.ColumnIndex()
+		if err != nil {
+			return 0, err
+		}
+		oi, err := chunk.OffsetIndex()
+		if err != nil {
+			return 0, err
+		}
+		for p := range ci.NumPages() {
+			if parquetText(ci.MinValue(p)) >= text {
+				return row, nil
+			}
+			row = base + oi.FirstRowIndex(p)
+		}
+		base += g.NumRows()
+	}
+	return row, nil
+}
+
+func parquetText(v parquet.Value) string { return string(v.ByteArray()) }
+
+// check reads a request and says whether it has an id that is or begins with prefix.
+func (p *period) check(t map[string]*table, row int32, prefix string) (ref store.RequestRef, ok bool, err error) {
+	rows, err := readRows[store.RequestRow](t["requests"], int64(row), 1)
+	if err != nil || len(rows) == 0 {
+		return ref, false, cmp.Or(err, errors.New("ids.parquet: it names a request that is not there"))
+	}
+	r := requestOf(&rows[0], nil)
+	want := slices.Clone(rows[0].SequenceRows)
+	slices.Sort(want)
+	err = scattered(t["sequences"], want, func(_ int32, q *store.SequenceRow) { r.Sequences = append(r.Sequences, sequenceOf(q, r)) })
+	if err != nil {
+		return ref, false, err
+	}
+	ref = store.RequestRef{Period: p.m.ID, Row: int64(row), Name: r.Name(), At: rows[0].From}
+	for _, id := range r.IDs() {
+		ok = ok || strings.HasPrefix(id, prefix)
+		ref.Exact = ref.Exact || id == prefix
+	}
+	return ref, ok, nil
+}

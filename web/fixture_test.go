@@ -1,0 +1,142 @@
+package web_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"sync"
+	"testing"
+
+	"github.com/whylate/whylate/api"
+	"github.com/whylate/whylate/ingest"
+	"github.com/whylate/whylate/internal/scenario"
+	"github.com/whylate/whylate/ledger"
+	"github.com/whylate/whylate/server"
+	"github.com/whylate/whylate/web"
+)
+
+// crowd is a scenario with what an answer may hold: a full KV pool, a head of the line, holders, a preemption, a request that the
+// client left, one that has not ended.
+const crowd = `
+engine vllm depth=1 max_num_seqs=16 num_gpu_blocks=20
+0ms       http big-1
+0ms       submit big-1 prompt=64
+0ms       http big-2
+0ms       submit big-2 prompt=64
+0ms       queue big-1 prompt=64 max=200
+0ms       queue big-2 prompt=64 max=200
+1..40ms   iter big-1:64 big-2:64
+41ms      x60 9ms iter big-1 big-2
+590ms     http head
+590ms     submit head prompt=320
+590ms     arrive head
+591ms     queue head prompt=320 max=4
+592ms     http short
+592ms     submit short prompt=16
+592ms     arrive short
+593ms     queue short prompt=16 max=3
+595ms     x40 9ms iter big-1 big-2 stop=kv head=head need=10 free=4 waiting=2 running=2 hold=big-1:9,big-2:7
+955ms     x10 9ms iter big-1 big-2 stop=kv head=head need=10 free=3 waiting=2 running=2 end=big-2:length
+1046..1090ms iter big-1 head:320 short:16
+1091ms    x2 9ms iter big-1 head short end=short:length
+1109ms    x1 9ms iter big-1 head end=head:length
+1118ms    first short
+1119ms    last short
+1119ms    last head end=disconnect
+590..1121ms client short first=1119ms class=chat
+1120ms    x5 9ms iter big-1
+1170ms    http late
+1170ms    submit late prompt=16
+1170ms    arrive late
+`
+
+func crowdBook(t testing.TB) *ledger.Book {
+	t.Helper()
+	run, err := scenario.Parse(crowd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := run.Book()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.Gaps = append(b.Gaps, ledger.Gap{Producer: "ring engine-scheduler", From: 7, To: 9, Count: 3, At: scenario.Epoch, Why: "overrun: the reader was away", Remedy: "give the ring more room"})
+	return b
+}
+
+var demo = sync.OnceValue(func() *ledger.Book {
+	b, err := os.ReadFile("../cli/demo.wlc")
+	if err != nil {
+		panic(err)
+	}
+	a := ingest.New()
+	if err := ingest.ReadCapture(bytes.NewReader(b), "demo.wlc", a); err != nil {
+		panic(err)
+	}
+	return a.Book()
+})
+
+// live is a recording that also has events and takes imports.
+type live struct {
+	api.Service
+	feed *api.Feed
+}
+
+func (l *live) Watch(ctx context.Context, since string) (<-chan api.Event, error) {
+	return l.feed.Watch(ctx, since)
+}
+
+func (l *live) Import(_ context.Context, q api.ImportQuery, r io.Reader) (*api.ImportResult, error) {
+	n, err := io.Copy(io.Discard, r)
+	return &api.ImportResult{Name: q.Name, Bytes: n, Sources: 1, Frames: 7, New: 7}, err
+}
+
+func newLive(b *ledger.Book) *live {
+	return &live{server.NewLocal(b), api.NewFeed("run", 100, 10)}
+}
+
+var quiet = slog.New(slog.DiscardHandler)
+
+// serve starts a server of svc and returns it with its address.
+func serve(t testing.TB, svc api.Service, o web.Options) *httptest.Server {
+	t.Helper()
+	if o.Log == nil {
+		o.Log = quiet
+	}
+	h := web.New(svc, o)
+	s := httptest.NewUnstartedServer(nil)
+	s.Config = h.Server(nil)
+	s.Start()
+	t.Cleanup(func() {
+		h.Close()
+		s.Close()
+	})
+	return s
+}
+
+// fetch gets an address and returns the answer with its body read.
+func fetch(t testing.TB, method, url string, edit func(*http.Request)) (*http.Response, []byte) {
+	t.Helper()
+	r, err := http.NewRequest(method, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if edit != nil {
+		edit(r)
+	}
+	resp, err := http.DefaultTransport.RoundTrip(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(fmt.Errorf("%s %s: %w", method, url, err))
+	}
+	return resp, b
+}

@@ -1,0 +1,59 @@
+package web
+
+import (
+	"bytes"
+	"cmp"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/whylate/whylate/api"
+)
+
+// importCapture takes in the body. It may last long, but not pause long.
+func (h *Handler) importCapture(w http.ResponseWriter, r *http.Request, a *arguments) error {
+	name := cmp.Or(a.text("name"), "import")
+	if a.err != nil {
+		return a.err
+	}
+	importer, ok := h.svc.(api.Importer)
+	if !ok {
+		return &api.Unsupported{What: "this server answers from what it read at its start and takes nothing in", Remedy: "import at a server that keeps a store ('whylate serve')"}
+	}
+	if r.ContentLength > h.opts.MaxImport {
+		return &http.MaxBytesError{Limit: h.opts.MaxImport}
+	}
+	leave, err := enter(h.imports, "imports are running")
+	if err != nil {
+		return err
+	}
+	defer leave()
+	control := http.NewResponseController(w)
+	body := &patient{r: http.MaxBytesReader(w, r.Body, h.opts.MaxImport), control: control, timeout: h.opts.ReadTimeout}
+	_ = control.SetWriteDeadline(time.Time{})
+	result, err := importer.Import(r.Context(), api.ImportQuery{Name: name}, body)
+	_ = control.SetReadDeadline(time.Now().Add(h.opts.ReadTimeout))
+	_ = control.SetWriteDeadline(time.Now().Add(h.opts.Timeout))
+	if err != nil {
+		return err
+	}
+	var b bytes.Buffer
+	if err := api.WriteJSON(&b, result); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", jsonType)
+	_, _ = w.Write(b.Bytes()) // whoever asked may be gone
+	return nil
+}
+
+// patient is a body of which each piece must come within a time.
+type patient struct {
+	r       io.Reader
+	control *http.ResponseController
+	timeout time.Duration
+}
+
+func (p *patient) Read(b []byte) (int, error) {
+	_ = p.control.SetReadDeadline(time.Now().Add(p.timeout)) // not every connection has deadlines
+	return p.r.Read(b)
+}

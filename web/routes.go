@@ -1,0 +1,178 @@
+package web
+
+import (
+	"context"
+	"net/http"
+	"strings"
+
+	"github.com/whylate/whylate/api"
+	"github.com/whylate/whylate/diagnose"
+	"github.com/whylate/whylate/query"
+)
+
+// A param's place.
+const (
+	inQuery  = "query"
+	inPath   = "path"
+	inHeader = "header"
+)
+
+// param is one argument of a route. Kind is how it is written: text, time, duration or number.
+type param struct {
+	name, in, kind, about, example string
+}
+
+// route is one thing that can be asked. The table below is the only list of them: the server is built from it, and openapi.json is
+// held against it.
+type route struct {
+	method, path string
+	name         string // operationId
+	about        string
+	role         Role
+	params       []param
+	answer       any // a value of the answer's type
+	media        string
+	ask          func(context.Context, api.Service, *arguments) (any, error) // answers with JSON
+	serve        func(*Handler, http.ResponseWriter, *http.Request, *arguments) error
+}
+
+const (
+	jsonType = "application/json"
+	sseType  = "text/event-stream"
+	base     = "/api/v1"
+)
+
+var (
+	selection = []param{
+		{"at", inQuery, "time", "Only requests that were there at this moment.", "2026-11-29T14:05:00Z"},
+		{"over", inQuery, "duration", "Only requests whose E2E is longer.", "2s"},
+		{"from", inQuery, "time", "Only requests that arrived at or after this moment.", "2026-11-29T14:00:00Z"},
+		{"to", inQuery, "time", "Only requests that arrived before this moment.", "2026-11-29T15:00:00Z"},
+		{"class", inQuery, "text", "Only requests of this class, as their client named it.", "chat"},
+	}
+	limited = param{"limit", inQuery, "number", "At most so many rows, 1 to 10000; 100 if not given.", "20"}
+	engine  = param{"engine", inQuery, "text", "A beginning of the engine's id or incarnation. Needed where there are several engines.", "chat/0@5f0c"}
+)
+
+// sortKeys names what a request may be judged by.
+func sortKeys() string { return strings.Join(query.Keys(), ", ") }
+
+var routes = []route{
+	{method: "GET", path: "/requests", name: "listRequests", role: Viewer, answer: &api.RequestList{},
+		about: "Lists requests with the largest part of each one's time, and where the time of all that match went.",
+		params: append([]param{
+			{"sort", inQuery, "text", "The worst first, by one of: " + sortKeys() + ". Not given: in order of arrival.", "ttft"}, limited,
+			{"page", inQuery, "text", "The next_page of the list before.", "100"}}, selection...),
+		ask: func(ctx context.Context, s api.Service, a *arguments) (any, error) {
+			q := requestsQuery(a, "sort")
+			q.Limit, q.Page = a.limit(), a.text("page")
+			return answer(ctx, a, q, s.Requests)
+		}},
+	{method: "GET", path: "/requests/{id}", name: "explainRequest", role: Viewer, answer: &diagnose.Explanation{},
+		about:  "Explains one request: the account of its time, findings with who is responsible, and what the answer rests on. Up to now, if it has not ended.",
+		params: []param{{"id", inPath, "text", "Any id the request has: X-Request-Id, the response's id, the engine's own, a trace id; or a beginning of one that is unique.", "cli-7"}},
+		ask: func(ctx context.Context, s api.Service, a *arguments) (any, error) {
+			return answer(ctx, a, api.ExplainQuery{ID: a.text("id")}, s.Explain)
+		}},
+	{method: "GET", path: "/explain", name: "explainWorst", role: Viewer, answer: &diagnose.Explanation{},
+		about: "Explains the worst of the requests that match.",
+		params: append([]param{{"slowest", inQuery, "text", "Worst in one of: " + sortKeys() + "; e2e if not given.", "ttft"},
+			{"id", inQuery, "text", "This request instead: for an id that cannot stand in a path, such as a slash.", "cli-7"}}, selection...),
+		ask: func(ctx context.Context, s api.Service, a *arguments) (any, error) {
+			if id := a.text("id"); id != "" {
+				if len(a.query) > 1 {
+					a.wrong("id", id, "an id names the request; give nothing else beside it")
+				}
+				return answer(ctx, a, api.ExplainQuery{ID: id}, s.Explain)
+			}
+			return answer(ctx, a, api.ExplainQuery{RequestsQuery: requestsQuery(a, "slowest")}, s.Explain)
+		}},
+	{method: "GET", path: "/iterations", name: "listIterations", role: Viewer, answer: &api.IterationList{},
+		about: "Lists iterations of one engine, the first first.",
+		params: []param{engine,
+			{"first", inQuery, "number", "From this iteration on.", "100"},
+			{"last", inQuery, "number", "Up to this iteration.", "140"},
+			{"request", inQuery, "text", "Only those in the life of this request (any of its ids).", "cli-7"}, limited},
+		ask: func(ctx context.Context, s api.Service, a *arguments) (any, error) {
+			return answer(ctx, a, api.IterationsQuery{Engine: a.text("engine"), From: a.number("first"), To: a.number("last"), Request: a.text("request"), Limit: a.limit()}, s.Iterations)
+		}},
+	{method: "GET", path: "/iterations/{number}", name: "showIteration", role: Viewer, answer: &api.IterationDetail{},
+		about:  "Shows one iteration: who was in it, what each cost, what was new, who waited for it and why.",
+		params: []param{{"number", inPath, "number", "The iteration's number, from 1.", "3"}, engine},
+		ask: func(ctx context.Context, s api.Service, a *arguments) (any, error) {
+			return answer(ctx, a, api.IterationQuery{Engine: a.text("engine"), Number: a.number("number")}, s.Iteration)
+		}},
+	{method: "GET", path: "/odd", name: "listOdd", role: Viewer, answer: &api.OddList{},
+		about: "Lists the iterations of all engines that took far longer than their work explains, the largest excess first.",
+		ask: func(ctx context.Context, s api.Service, a *arguments) (any, error) {
+			return answer(ctx, a, nothing{}, bare(s.Odd))
+		}},
+	{method: "GET", path: "/engines", name: "listEngines", role: Viewer, answer: &api.EngineList{},
+		about: "Says what each engine is doing now: working, idle, stuck or dead; its batch, its rates, and who has waited longest and why.",
+		ask: func(ctx context.Context, s api.Service, a *arguments) (any, error) {
+			return answer(ctx, a, nothing{}, bare(s.Engines))
+		}},
+	{method: "GET", path: "/overview", name: "overview", role: Viewer, answer: &api.Overview{},
+		about: "Says what there is: the span of time, engines with their settings, sources, gaps.",
+		ask: func(ctx context.Context, s api.Service, a *arguments) (any, error) {
+			return answer(ctx, a, nothing{}, bare(s.Overview))
+		}},
+	{method: "GET", path: "/gaps", name: "listGaps", role: Viewer, answer: &api.GapList{},
+		about:  "Lists what is known to be missing: who, how many, when, why, and what to do.",
+		params: []param{limited},
+		ask: func(ctx context.Context, s api.Service, a *arguments) (any, error) {
+			limit := a.limit()
+			return answer(ctx, a, nothing{}, bare(func(ctx context.Context) (*api.GapList, error) {
+				o, err := s.Overview(ctx)
+				if err != nil {
+					return nil, err
+				}
+				return &api.GapList{Matched: len(o.Gaps), Gaps: o.Gaps[:min(limit, len(o.Gaps))]}, nil
+			}))
+		}},
+	{method: "GET", path: "/sources", name: "listSources", role: Viewer, answer: &api.SourceList{},
+		about: "Lists the rings, streams and files that answers rest on, with what was lost and refused of each.",
+		ask: func(ctx context.Context, s api.Service, a *arguments) (any, error) {
+			return answer(ctx, a, nothing{}, bare(func(ctx context.Context) (*api.SourceList, error) {
+				o, err := s.Overview(ctx)
+				if err != nil {
+					return nil, err
+				}
+				return &api.SourceList{Sources: o.Sources}, nil
+			}))
+		}},
+	{method: "GET", path: "/changes", name: "listChanges", role: Viewer, answer: &api.ChangeList{},
+		about: "Lists deployment, configuration and model-version events. If recorded is false, nothing here records them and an empty list is no evidence.",
+		ask: func(ctx context.Context, s api.Service, a *arguments) (any, error) {
+			return answer(ctx, a, nothing{}, bare(s.Changes))
+		}},
+	{method: "GET", path: "/events", name: "watchEvents", role: Viewer, answer: &api.Event{}, media: sseType,
+		about: "Streams what happens (server-sent events): id is the event's id, event its kind, data one JSON object. Comments keep a quiet stream alive. " +
+			"Who reads too slowly misses events and gets one of the kind 'lost' that says how many.",
+		params: []param{{"since", inQuery, "text", "Begin after the event with this id; Last-Event-ID does the same. Not given: what happens from now on.", "1c9f:42"},
+			{"Last-Event-ID", inHeader, "text", "As since; browsers send it when they reconnect.", "1c9f:42"}},
+		serve: (*Handler).events},
+	{method: "POST", path: "/import", name: "importCapture", role: Operator, answer: &api.ImportResult{},
+		about:  "Takes in the capture file (.wlc) that is the body. What is there already is counted and changes nothing, so an import may be repeated. It answers when what it took is kept.",
+		params: []param{{"name", inQuery, "text", "What the file is called.", "incident.wlc"}},
+		serve:  (*Handler).importCapture},
+}
+
+// nothing is the question of those who ask without arguments.
+type nothing struct{}
+
+func bare[A any](ask func(context.Context) (A, error)) func(context.Context, nothing) (A, error) {
+	return func(ctx context.Context, _ nothing) (A, error) { return ask(ctx) }
+}
+
+// answer asks, unless an argument is wrong.
+func answer[Q, A any](ctx context.Context, a *arguments, q Q, ask func(context.Context, Q) (A, error)) (any, error) {
+	if a.err != nil {
+		return nil, a.err
+	}
+	return ask(ctx, q)
+}
+
+func requestsQuery(a *arguments, sort string) api.RequestsQuery {
+	return api.RequestsQuery{Sort: a.text(sort), At: a.moment("at"), Over: a.duration("over"), From: a.moment("from"), To: a.moment("to"), Class: a.text("class")}
+}

@@ -23,7 +23,7 @@ func benchmarkAccount(b *testing.B, tokens, rounds int) {
 		sums.Busy += 10e6
 		sums.Work[ledger.WorkIterations]++
 		sums.Work[ledger.WorkDecodeSeqs]++
-		e.Iterations = append(e.Iterations, ledger.Iteration{Number: n, Start: int64(n-1) * 10e6, End: int64(n) * 10e6, Known: ledger.KnownAll, Tokens: 1, Sums: sums})
+		e.Iterations = append(e.Iterations, ledger.Iteration{Number: n, Start: 2 + int64(n-1)*10e6, End: 2 + int64(n)*10e6, Known: ledger.KnownAll, Tokens: 1, Sums: sums})
 	}
 	row()
 	q.FirstToken = e.Iterations[0].End

@@ -303,9 +303,8 @@ func (g *engine) join(j wire.Join, i uint64) {
 		g.e.Sequences = append(g.e.Sequences, q)
 		g.a.fresh = append(g.a.fresh, q)
 	}
-	if k.in {
-		g.uncertain = true
-		return
+	if k.in { // it was reset and resumed in one step
+		g.leave(k, i-1)
 	}
 	q := k.seq
 	g.stopWaiting(k)

@@ -109,6 +109,9 @@ func (g *engine) queued(m *wire.Queued) error {
 	}
 	q.Engine = g.e
 	q.Queued = t(m.Time)
+	if m.Repeat && m.Time == 0 { // it was there before the recording began
+		q.Queued = g.s.lastTime
+	}
 	if q.Arrived == 0 {
 		q.Arrived = t(m.Arrived)
 	}

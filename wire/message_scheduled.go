@@ -22,6 +22,7 @@ type Scheduled struct {
 	SeqBudget   uint32 // limit on running sequences
 	Head        uint32 // the sequence at which admission stopped, 0 = none
 	Need        uint32 // KV blocks that Head needs before it can be admitted, 0 = not known
+	Spent       uint32 // ns that the probe's own work took on this thread since its previous Scheduled
 	Stop        ledger.SkipReason
 	StopCode    uint8 // the producer's own code where Stop is ledger.SkipOther
 
@@ -132,6 +133,7 @@ func (m *Scheduled) layout(c cursor) cursor {
 	c.u32("seq_budget", &m.SeqBudget)
 	c.u32("head", &m.Head)
 	c.u32("need", &m.Need)
+	c.u32("spent", &m.Spent)
 	c.u8("stop", (*uint8)(&m.Stop))
 	c.u8("stop_code", &m.StopCode)
 

@@ -49,7 +49,7 @@ func TestScheduledByHand(t *testing.T) {
 	for _, v := range []uint64{101, 102, 103, 104} { // iteration, alias, returned, digest
 		b = le.AppendUint64(b, v)
 	}
-	for _, v := range []uint32{105, 106, 107, 108, 109, 110, 111, 112, 113} { // tokens … need
+	for _, v := range []uint32{105, 106, 107, 108, 109, 110, 111, 112, 113, 114} { // tokens … spent
 		b = le.AppendUint32(b, v)
 	}
 	b = append(b, 15, 115)
@@ -74,7 +74,7 @@ func TestScheduledByHand(t *testing.T) {
 	u32(21, 22) // draft
 
 	want := Scheduled{Time: -5, Full: true, SkipsListed: true, Iteration: 101, Alias: 102, Returned: 103, Digest: 104,
-		Tokens: 105, Members: 106, Running: 107, Waiting: 108, Free: 109, TokenBudget: 110, SeqBudget: 111, Head: 112, Need: 113,
+		Tokens: 105, Members: 106, Running: 107, Waiting: 108, Free: 109, TokenBudget: 110, SeqBudget: 111, Head: 112, Need: 113, Spent: 114,
 		Stop: ledger.SkipOther, StopCode: 115,
 		Joins: []Join{{1, 2, 3, 4, 5, JoinContinued}}, Leaves: []uint32{6, 7}, Changes: []Change{{8, 9}},
 		Preemptions: []Preemption{{10, 11, 12, 13, 14, 15, CauseReset, 16}},
@@ -152,13 +152,13 @@ func TestCountsThatLie(t *testing.T) {
 		{&Hashes{}, 8, 4, "hash"},
 		{&Cache{}, 12, 4, "hash"},
 		{&Client{}, 36, 4, "gap"},
-		{&Scheduled{}, 70, 2, "joins"},
-		{&Scheduled{}, 72, 2, "leaves"},
-		{&Scheduled{}, 74, 2, "changes"},
-		{&Scheduled{}, 76, 2, "preemptions"},
-		{&Scheduled{}, 78, 2, "skips"},
-		{&Scheduled{}, 80, 2, "holders"},
-		{&Scheduled{}, 82, 2, "drafts"},
+		{&Scheduled{}, 74, 2, "joins"},
+		{&Scheduled{}, 76, 2, "leaves"},
+		{&Scheduled{}, 78, 2, "changes"},
+		{&Scheduled{}, 80, 2, "preemptions"},
+		{&Scheduled{}, 82, 2, "skips"},
+		{&Scheduled{}, 84, 2, "holders"},
+		{&Scheduled{}, 86, 2, "drafts"},
 		{&Done{}, 28, 2, "emits"},
 		{&Done{}, 30, 2, "finishes"},
 	}

@@ -69,7 +69,7 @@ var examples = []struct {
 			{Handle: 7, Tokens: 1, Before: 520, Total: 521, Kind: JoinContinued},
 			{Handle: 9, Tokens: 1, Before: 576, Total: 577, Cached: 64, Kind: JoinContinued}}}},
 	{"scheduled-preemption-skips-holders-drafts", 20, &Scheduled{Time: 81_234_680_000_000, SkipsListed: true, Iteration: 449, Alias: 18_446_744_073_709_551_615,
-		Returned: 81_234_680_300_000, Digest: Digest(9), Tokens: 4, Members: 1, Running: 1, Waiting: 3, Free: 2, TokenBudget: 8_192, SeqBudget: 16, Head: 12, Need: 40,
+		Returned: 81_234_680_300_000, Digest: Digest(9), Tokens: 4, Members: 1, Running: 1, Waiting: 3, Free: 2, TokenBudget: 8_192, SeqBudget: 16, Head: 12, Need: 40, Spent: 11_300,
 		Stop: ledger.SkipKVBlocks, StopCode: 0, Leaves: []uint32{7}, Changes: []Change{{Handle: 9, Tokens: 4}},
 		Preemptions: []Preemption{{Victim: 7, Preemptor: 9, Lost: 521, Output: 9, Free: 0, Blocks: 33, Cause: CauseKVBlocks, TimeDelta: 42}},
 		Skips:       []SkipEntry{{Handle: 13, Reason: ledger.SkipGrammar}, {Handle: 14, Reason: ledger.SkipOther, Code: 201}},

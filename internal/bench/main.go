@@ -36,7 +36,7 @@ func run(s *figure.Sheet) error {
 	for _, b := range []struct{ bench, name string }{
 		{"EncodeScheduled/steady", "encode_scheduled_steady"}, {"EncodeScheduled/join64", "encode_scheduled_join64"},
 		{"DecodeScheduled/steady", "decode_scheduled_steady"}, {"DecodeScheduled/join64", "decode_scheduled_join64"},
-		{"EncodeDone", "encode_done"}, {"DecodeDone", "decode_done"}, {"EncodeDelivered", "encode_delivered_256"}, {"DecodeDelivered", "decode_delivered_256"},
+		{"EncodeDone", "encode_done"}, {"DecodeDone", "decode_done"}, {"EncodeDelivered", "encode_delivered_64"}, {"DecodeDelivered", "decode_delivered_64"},
 		{"RingReadAndWrite", "ring_write_and_read"},
 	} {
 		s.Report("codec/"+b.name, wire.get(b.bench, "ns/op"), "ns")

@@ -44,6 +44,9 @@ func (s *smoke) judge(ctx context.Context) error {
 	s.counts(e)
 	s.closure(l)
 	s.model(l, e)
+	if err := s.probe(e); err != nil {
+		return err
+	}
 	if err := s.damage(l, e); err != nil {
 		return err
 	}
@@ -212,6 +215,37 @@ func (s *smoke) model(l *query.Ledger, e *ledger.Engine) {
 	}
 	s.check(ok && n > 10, "closure (b): %d healthy requests judged by a model fitted on the half before them", n)
 	s.sheet.Report("smoke/slowdown_where_healthy", 100*slow/max(e2e, 1), "%")
+}
+
+// probe measures what the probe itself took of each iteration, by its own record.
+func (s *smoke) probe(e *ledger.Engine) error {
+	var spent, shares, long []float64
+	var length float64
+	if _, err := s.open(func(f wire.Frame) (wire.Frame, bool) {
+		var m wire.Scheduled
+		if f.Type == wire.TypeScheduled && wire.Decode(f, &m) == nil && m.Iteration > 1 {
+			// It tells what it took since the decision before.
+			if it := e.Row(m.Iteration - 1); it != nil && it.Complete() && it.Tokens > 0 {
+				share := float64(m.Spent) / float64(it.Duration())
+				spent = append(spent, float64(m.Spent)/1e3)
+				shares = append(shares, share)
+				if it.Duration() >= 20e6 {
+					long = append(long, share)
+					length += float64(it.Duration())
+				}
+			}
+		}
+		return f, true
+	}, "capture.wlc"); err != nil {
+		return err
+	}
+	s.check(len(spent) > 1000, "%d iterations in which the probe measured itself", len(spent))
+	s.sheet.Report("smoke/probe_p50", quantile(spent, 0.5), "us")
+	s.sheet.Report("smoke/probe_p99", quantile(spent, 0.99), "us")
+	s.sheet.Report("smoke/probe_share_p50", 100*quantile(shares, 0.5), "%")
+	s.sheet.Report("smoke/probe_long_iterations_mean", length/1e6/float64(max(len(long), 1)), "ms")
+	s.sheet.AtMost("smoke/probe_share_of_iterations_from_20ms_p50", 100*quantile(long, 0.5), "%", 0.5)
+	return nil
 }
 
 // span is the time in which the clients of a class sent, on the book's line.

@@ -65,21 +65,20 @@ class Engine:
 
 
 def tight(running: int) -> float:
-    bare, hooked = Engine(running, False), Engine(running, True)
-    rounds = []
+    """The quietest round of each: what a noisy neighbour adds is not the probe's."""
+    engines = Engine(running, False), Engine(running, True)
+    quietest = [float("inf")] * 2
     for _ in range(TIGHT // 1280):
-        spent = []
-        for engine in bare, hooked:
+        for i, engine in enumerate(engines):
             engine.iterations(64)
             began = time.thread_time_ns()
             engine.iterations(1280)
-            spent.append((time.thread_time_ns() - began) / 1280 / 1000)
-        rounds.append(spent[1] - spent[0])
-    return statistics.median(rounds)
+            quietest[i] = min(quietest[i], (time.thread_time_ns() - began) / 1280 / 1000)
+    return quietest[1] - quietest[0]
 
 
-def paced(running: int) -> tuple[float, float]:
-    """Mean cost of the wrappers, and of one bare write, with the caches swept between two iterations."""
+def paced(running: int) -> tuple[float, float, float]:
+    """Median and mean cost of the wrappers, and of one bare write, with the caches swept between two iterations."""
     bare, hooked = Engine(running, False), Engine(running, True)
     hooked.iterations(200)
     prebuilt, trash = bytes(112), bytearray(8 << 20)
@@ -99,8 +98,9 @@ def paced(running: int) -> tuple[float, float]:
             costs[turn].append(time.thread_time_ns() - began)
         else:
             costs[turn].append({"bare": bare, "hooked": hooked}[turn].timed())
-    mean = {name: statistics.fmean(values) / 1000 for name, values in costs.items()}
-    return mean["hooked"] - mean["bare"], mean["write"]
+    middle = {name: statistics.median(values) / 1000 for name, values in costs.items()}
+    mean = (statistics.fmean(costs["hooked"]) - statistics.fmean(costs["bare"])) / 1000
+    return middle["hooked"] - middle["bare"], mean, middle["write"]
 
 
 def figure(name: str, value: float, budget: float | None) -> None:
@@ -114,8 +114,9 @@ def main() -> None:
     for running in 16, 64, 256:
         figure(f"tight_{running}", tight(running), 15 if running == 256 else None)
     for running in 16, 64, 256:
-        cost, write = paced(running)
-        figure(f"paced_{running}", cost, 150 if running == 256 else None)
+        middle, mean, write = paced(running)
+        figure(f"paced_{running}", middle, 150 if running == 256 else None)
+        figure(f"paced_{running}_mean", mean, None)
     figure("bare_write_paced", write, None)
     assert all(guard.on for guard in hooks.Guard.all), "a hook disabled itself"
     for opened in list(ring.rings):

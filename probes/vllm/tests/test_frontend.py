@@ -393,3 +393,14 @@ def test_each_thread_has_a_ring_of_its_own():
         asyncio.run(main())
     assert len(ring.rings) == 2 and ring.rings[1].path.endswith("frontend-loop-2.ring")
     assert all(guard.on for guard in hooks.Guard.all)
+
+
+def test_without_the_hook_on_ends_nothing_grows(monkeypatch):
+    monkeypatch.setattr(frontend, "AT_MOST", 10)
+    processor = engine()
+    for guard in hooks.Guard.all:
+        guard.on &= "request_output" not in guard.name and "_finish_request" not in guard.name
+    for i in range(100):
+        processor.add_request(new(f"r{i}"), None, queue=True)
+        processor.process_outputs([out(f"r{i}", FinishReason.STOP)], 1.0)
+    assert len(frontend.recorder().handles) <= 12 and len(written("submitted")) == 100

@@ -515,6 +515,26 @@ def test_a_missing_hook_point_is_a_notice_and_no_capability():
     assert hello[0]["capabilities"]["preemptions"] is False and hello[0]["capabilities"]["queued"] is True
 
 
+def test_without_the_other_hooks_nothing_grows(monkeypatch):
+    """Each hook may have disabled itself alone."""
+    monkeypatch.setattr(recording, "AT_MOST", 10)
+    rig = Rig()
+    rig.add("first")
+    for guard in hooks.Guard.all:
+        guard.on &= guard.name not in ("Scheduler.schedule", "Scheduler._free_request")
+    for i in range(100):
+        rig.s.finish_requests(None, Status.FINISHED_ABORTED)
+        waiting = rig.add(f"r{i}")
+        rig.s.current_step += 1
+        rig.s._handle_blocked_waiting_request(waiting)
+    assert len(rig.recorder.live) <= 12 and len(rig.recorder.visits) == 1
+    rig.reader.follow(rig.recorder.ring)
+    assert {sequence.reason for sequence in rig.reader.all.values()} == {0}
+    for i in range(100):
+        rig.recorder.finished(rig.add(f"f{i}"), 1)
+    assert len(rig.recorder.gone) == 10 and rig.recorder.preempted.maxlen and rig.recorder.fills.maxlen
+
+
 def test_hooks_are_put_on_once():
     cls = make_scheduler_class()
     module = SimpleNamespace(Scheduler=cls)

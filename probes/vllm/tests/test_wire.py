@@ -55,7 +55,7 @@ BODY = {
     wire.ARRIVED: lambda f: wire.arrived(*f.values()),
     wire.QUEUED: lambda f: wire.queued(*f.values()),
     wire.HASHES: lambda f: wire.hashes(f["handle"], f["first"], hashes(f["hash"])),
-    wire.SCHEDULED: lambda f: wire.scheduled(*map(number, list(f.values())[:15]), *lists(f)),
+    wire.SCHEDULED: lambda f: wire.scheduled(*map(number, list(f.values())[:16]), *lists(f)),
     wire.DONE: lambda f: wire.done(
         f["iteration"], f["returned"], f["key"], f["tokens"],
         packed(wire.EMIT, f["emits"], "handle", "tokens", "discarded"),

@@ -28,7 +28,7 @@ MESSAGES = {
     wire.SCHEDULED: (
         "scheduled",
         "iteration:Q alias:Q returned:q digest:Q tokens:I members:I running:I waiting:I free:I token_budget:I seq_budget:I "
-        "head:I need:I stop:B stop_code:B #joins:H #leaves:H #changes:H #preemptions:H #skips:H #holders:H #drafts:H",
+        "head:I need:I spent:I stop:B stop_code:B #joins:H #leaves:H #changes:H #preemptions:H #skips:H #holders:H #drafts:H",
     ),
     wire.DONE: ("done", "iteration:Q returned:q key:d tokens:I #emits:H #finishes:H"),
     wire.FINISHED: ("finished", "handle:I reason:B :3x output:I"),

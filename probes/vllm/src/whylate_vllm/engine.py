@@ -39,7 +39,7 @@ def schedule(scheduler, entered, output, args, kwargs):
 
 
 def visit(scheduler, entered, ready, args, kwargs):
-    recorder(scheduler).visits.append((argument(args, kwargs, 0, "request"), ready))
+    recorder(scheduler).visited(argument(args, kwargs, 0, "request"), ready)
 
 
 def look_up(scheduler, entered, result, args, kwargs):

@@ -14,6 +14,7 @@ RING = 15 << 20
 COMPLETE, DISCONNECTED, FAILED = 0, 1, 2
 TOKEN, STOP_STRING, CLIENT = 1, 2, 3
 UNKNOWN, ABORT, ERROR = 0, 3, 4
+AT_MOST = 4096
 
 exchange: ContextVar["Exchange | None"] = ContextVar("whylate_exchange", default=None)
 
@@ -189,6 +190,8 @@ def add_request(processor, entered, result, args, kwargs):
     request, found, current = argument(args, kwargs, 0, "request"), recorder(), exchange.get()
     if request.request_id in found.handles:
         return  # a further chunk of a streaming session
+    if len(found.handles) > len(processor.request_states) + AT_MOST:  # their ends were not seen
+        found.handles = {id: handle for id, handle in found.handles.items() if id in processor.request_states}
     found.submissions = handle = found.submissions + 1
     found.handles[request.request_id] = handle
     parent = argument(args, kwargs, 2, "parent_req")

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections import namedtuple
+from collections import deque, namedtuple
 from time import monotonic_ns
 
 from . import hooks, identity, wire
@@ -13,6 +13,7 @@ from .waiting import BLOCKS, NOBODY, count_waiting, holders, why
 RING = 15 << 20
 FULL_EVERY, TURNS = 64, 16  # a live sequence is restated every 64 × 16 iterations
 PENDING_MAX = 64
+AT_MOST = 4096  # a hook that has disabled itself must not let the others' notes grow
 
 NEW, RESUMED, CONTINUING = 1, 2, 3
 MEMORY, ADMINISTRATIVE = 1, 2
@@ -53,15 +54,16 @@ class Recorder:
         self.scheduler = scheduler
         self.hashing = bool(cache.enable_prefix_caching) and identity.hashes_wanted()
         self.speculative = bool(scheduler.num_spec_tokens) or scheduler.num_sampled_tokens_per_step != 1
-        self.handles = self.iteration = self.digest = self.stop = 0
+        self.handles = self.iteration = self.digest = self.stop = self.spent = 0
         self.live: dict[str, Sequence] = {}
         self.gone: dict[str, Sequence] = {}  # finished, but still in an iteration under way
         self.members: dict[str, Sequence] = {}  # of the last iteration
         self.tokens: dict[str, int] = {}  # of the last iteration
+        self.order: list[str] | None = None  # its members, if each had one token
         self.prefilling: dict = {}  # members whose last chunk did not end their prompt
         self.pending: dict[int, list[str]] = {}  # iteration under way: its members that will emit nothing
-        self.visits, self.hit = [], NO_HIT  # waiting requests that this step looked at
-        self.preempted, self.fills = [], []
+        self.visits, self.hit, self.visited_in = [], NO_HIT, 0  # waiting requests that one step looked at
+        self.preempted, self.fills = deque(maxlen=AT_MOST), deque(maxlen=AT_MOST)
         self.finishes = None  # a list while an update is under way
         self.irregular = False
         self.skips = b""
@@ -97,6 +99,8 @@ class Recorder:
             self.ring.write(wire.QUEUED, wire.UPDATE, time, describe(known.handle, request, arrival))
 
     def introduce(self, request, time: int, flags: int, arrival: Arrival) -> Sequence:
+        if len(self.live) > len(self.scheduler.requests) + AT_MOST:
+            self.prune()
         self.handles = handle = self.handles + 1
         self.forget_tokens(request.request_id)
         sequence = Sequence(handle, time, describe(handle, request, arrival))
@@ -122,6 +126,12 @@ class Recorder:
         """The next iteration shall see this member as one that joins, even if the engine never let it go."""
         if id in self.tokens:
             self.tokens = {other: n for other, n in self.tokens.items() if other != id}
+            self.order = None
+
+    def prune(self) -> None:
+        """The engine has let these go, but their end was not seen."""
+        for id in self.live.keys() - self.scheduler.requests.keys():
+            self.ring.write(wire.FINISHED, 0, monotonic_ns(), wire.finished(self.live.pop(id).handle, 0, 0))
 
     def finished(self, request, time: int) -> None:
         sequence = self.live.pop(request.request_id, None)
@@ -129,6 +139,8 @@ class Recorder:
             return
         sequence.until = self.iteration
         self.gone[request.request_id] = sequence
+        if len(self.gone) > AT_MOST:
+            del self.gone[next(iter(self.gone))]
         reason = REASONS.get(request.status.name, 0)
         finish = wire.finished(sequence.handle, reason, request.num_output_tokens)
         if self.finishes is None:
@@ -137,8 +149,13 @@ class Recorder:
             self.finishes.append(finish)
             self.irregular |= reason == ERROR
 
+    def visited(self, request, ready: bool) -> None:
+        if self.visited_in != self.scheduler.current_step:
+            self.visits, self.hit, self.visited_in = [], NO_HIT, self.scheduler.current_step
+        self.visits.append((request, ready))
+
     def preempting(self, request, preemptor, cause: int) -> None:
-        sequence = self.sequence(request)
+        sequence, by = self.sequence(request), self.live.get(getattr(preemptor, "request_id", ""))
         sequence.kind = RESUMED
         self.forget_tokens(request.request_id)
         manager = self.scheduler.kv_cache_manager
@@ -146,7 +163,7 @@ class Recorder:
         self.preempted.append((
             monotonic_ns(),
             sequence.handle,
-            self.sequence(preemptor).handle if preemptor is not None else 0,
+            by.handle if by else 0,
             request.num_computed_tokens,
             request.num_output_tokens,
             manager.block_pool.get_num_free_blocks(),
@@ -155,7 +172,8 @@ class Recorder:
         ))  # fmt: skip
 
     def write_fills(self) -> None:
-        fills, self.fills = self.fills, []
+        fills = list(self.fills)
+        self.fills.clear()
         for time, request, first, n in fills:
             if sequence := self.live.get(request.request_id) or self.gone.get(request.request_id):
                 links = chain(request.block_hashes[max(sequence.hashed, first) : first + n])
@@ -173,7 +191,10 @@ class Recorder:
 
         if self.fills:
             self.write_fills()
-        if tokens != self.tokens or len(tokens) != len(self.members):
+        # In steady decode, one token each, the ids alone tell: two lists compare faster than two dicts.
+        order = list(tokens) if output.total_num_scheduled_tokens == len(tokens) else None
+        same = order is not None and order == self.order or tokens == self.tokens
+        if not same or len(tokens) != len(self.members):
             joins, leaves, changes, kinds = self.differences(tokens)
         if periodic := iteration % FULL_EVERY == 1:
             self.restate(iteration // FULL_EVERY % TURNS)
@@ -192,7 +213,7 @@ class Recorder:
         if output.scheduled_spec_decode_tokens:
             drafts = self.drafts(output)
         self.stop = verdict.stop
-        self.tokens = tokens
+        self.tokens, self.order = tokens, order
         if periodic or skips != self.skips:
             self.skips = skips
             flags |= wire.SKIPS
@@ -216,6 +237,7 @@ class Recorder:
             scheduler.max_num_active_reqs,
             self.sequence(verdict.head).handle if verdict.head is not None else 0,
             verdict.need,
+            min(self.spent, wire.U32),
             verdict.stop,
             verdict.code,
             joins, leaves, changes, preemptions, skips, held, drafts,
@@ -224,6 +246,7 @@ class Recorder:
         words[LAUNCHED] = iteration
         words[LAUNCHED_AT] = entered
         words[LOAD] = running | waits << 32
+        self.spent = monotonic_ns() - returned
 
     def differences(self, tokens: dict[str, int]) -> tuple[bytes, bytes, bytes, dict[str, int]]:
         """Joins, leaves and changes against the last iteration, and the kind of each join."""
@@ -271,7 +294,8 @@ class Recorder:
                 self.ring.write(wire.QUEUED, wire.REPEAT, sequence.time, sequence.queued)
 
     def preemptions(self, entered: int) -> bytes:
-        entries, self.preempted = self.preempted, []
+        entries = list(self.preempted)
+        self.preempted.clear()
         return b"".join([
             wire.PREEMPTION.pack(*facts, cause, wire.clamp((at - entered) // 1000, 0, wire.U32))
             for at, *facts, cause in entries
@@ -315,6 +339,7 @@ class Recorder:
         self.ring.words[COMPLETED_AT] = entered
         if self.gone:
             self.gone = {id: sequence for id, sequence in self.gone.items() if sequence.until > iteration}
+        self.spent += monotonic_ns() - returned
 
     def exceptions(self, output, model_output, results, silent, sampled) -> tuple[int, bytes]:
         emitted = {out.request_id: len(out.new_token_ids) for result in results.values() for out in result.outputs}

@@ -44,7 +44,7 @@ _QUEUED = Struct("<IIIiqdHHhhI")
 _WALL = Struct("<d")
 _HTTP = Struct("<I")
 _HASHES = Struct("<III")
-_SCHEDULED = Struct("<QQqQ9I2B7H")
+_SCHEDULED = Struct("<QQqQ10I2B7H")
 _DONE = Struct("<QqdIHH")
 _CACHE = Struct("<IIII")
 _NOTICE = Struct("<Hxx")
@@ -127,13 +127,13 @@ def hashes(handle: int, first: int, chain: bytes) -> bytes:
 
 def scheduled(
     iteration: int, alias: int, returned: int, digest: int, tokens: int, members: int, running: int, waiting: int,
-    free: int, token_budget: int, seq_budget: int, head: int, need: int, stop: int, code: int,
+    free: int, token_budget: int, seq_budget: int, head: int, need: int, spent: int, stop: int, code: int,
     joins: bytes, leaves: bytes, changes: bytes, preemptions: bytes, skips: bytes, holders: bytes, drafts: bytes,
 ) -> bytes:  # fmt: skip
     return b"".join((
         _SCHEDULED.pack(
             iteration, alias, returned, digest, tokens, members, running, waiting,
-            free, token_budget, seq_budget, head, need, stop, code,
+            free, token_budget, seq_budget, head, need, spent, stop, code,
             len(joins) // 24, len(leaves) // 4, len(changes) // 8, len(preemptions) // 32,
             len(skips) // 8, len(holders) // 12, len(drafts) // 8,
         ),

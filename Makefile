@@ -2,7 +2,9 @@
 
 FUZZTIME ?= 5s
 
-.PHONY: build test lint race fuzz bench probe-test engine-env engine-smoke fixture vectors openapi
+VERSION ?= 0.0.0-dev
+
+.PHONY: dist build test lint race fuzz bench probe-test engine-env engine-smoke fixture vectors openapi
 
 build:
 	go build -o whylate ./cmd/whylate
@@ -54,3 +56,7 @@ openapi:
 # The wire's test vectors, from docs/formats/stream.md by the Go codec.
 vectors:
 	go test ./wire -run Vectors -update
+
+# The archives of a release in dist/: binaries, licences, units, checksums.
+dist:
+	scripts/dist.sh $(VERSION)

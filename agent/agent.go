@@ -47,6 +47,9 @@ type Counts struct {
 // New opens the spool and makes an agent. The error may be about single files of the spool only; then the agent is not nil, and works.
 func New(s Settings) (*Agent, error) {
 	a := &Agent{settings: s.withDefaults(), sources: newSources(), writers: map[uint16]*watched{}, woken: make(chan struct{}, 1), complained: map[string]string{}}
+	if a.settings.Server.Clock == nil {
+		a.settings.Server.Clock = pair
+	}
 	a.forward.dialed = make(chan dialed, 1)
 	a.intake = intake{a: a, keyer: newKeyer(s.Key)}
 	a.follower = wire.NewFollower(s.RingDir, &a.intake)
@@ -88,6 +91,8 @@ func (a *Agent) Run(ctx context.Context, grace time.Duration) error {
 		a.Step(Now())
 		select {
 		case <-ctx.Done():
+			a.polled = 0 // read what came since
+			a.Step(Now())
 			for end := Now().Mono + int64(grace); Now().Mono < end && !a.delivered(); {
 				select {
 				case <-tick.C:

@@ -262,7 +262,7 @@ func (a *Agent) refill() {
 	if a.memory.next() != nil || a.memory.bytes > a.settings.MemoryLimit/2 {
 		return
 	}
-	for a.memory.bytes < a.settings.MemoryLimit*3/4 && a.spool.unread() {
+	for (a.memory.bytes == 0 || a.memory.bytes < a.settings.MemoryLimit*3/4) && a.spool.unread() {
 		i, err := a.spool.next(a.sources)
 		a.complain("read the spool", err)
 		if i == nil {

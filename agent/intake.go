@@ -37,7 +37,9 @@ func (t *intake) Frame(number uint16, f wire.Frame) error {
 		return nil
 	}
 	if early && t.a.memory.bytes >= t.a.settings.MemoryLimit {
-		return nil // it will be missed at the server
+		t.a.counts.Dropped++
+		t.a.memory.noteDropped(s, wire.Gap{From: f.Sequence, To: f.Sequence, Count: 1, Why: whyDropped, At: t.now.Unix})
+		return nil
 	}
 	raw, err := t.keyer.frame(f)
 	if why, ok := errors.AsType[withheld](err); ok {
@@ -69,6 +71,12 @@ func (t *intake) add(s *source, sequence uint64, raw []byte) {
 func (t *intake) Gap(number uint16, g wire.Gap) error {
 	s := t.a.sources.byNumber[number]
 	s.seen = max(s.seen, g.To)
+	if g.Count > 0 && g.From < s.spooled { // what came before the spool, and is in no memory any more
+		before := g
+		before.To = min(g.To, s.spooled-1)
+		before.Count = before.To - before.From + 1
+		t.gap(s, before)
+	}
 	if known := max(s.have, s.acked); g.Count > 0 {
 		if g.To <= known {
 			return nil

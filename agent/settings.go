@@ -24,7 +24,7 @@ type Settings struct {
 	MemoryLimit int64
 	// Window is how many of them may be on their way at once. Default 2 MiB.
 	Window int64
-	// PollEvery is how often the rings are read. Default 50 ms.
+	// PollEvery is how often the rings are read. Default 100 ms.
 	PollEvery time.Duration
 	// BeatEvery is how often it is judged what the writers are doing. Default 1 s.
 	BeatEvery time.Duration
@@ -48,7 +48,7 @@ func (s Settings) withDefaults() Settings {
 	s.SpoolLimit = cmp.Or(s.SpoolLimit, 1<<30)
 	s.MemoryLimit = cmp.Or(s.MemoryLimit, 8<<20)
 	s.Window = cmp.Or(s.Window, 2<<20)
-	s.PollEvery = cmp.Or(s.PollEvery, 50*time.Millisecond)
+	s.PollEvery = cmp.Or(s.PollEvery, 100*time.Millisecond)
 	s.BeatEvery = cmp.Or(s.BeatEvery, time.Second)
 	s.HeartbeatEvery = cmp.Or(s.HeartbeatEvery, 10*time.Second)
 	s.Retention = cmp.Or(s.Retention, time.Hour)

@@ -438,6 +438,9 @@ func (s *spool) close() error {
 func (r *spoolReader) next(sources *sources) (*item, error) {
 	i := r.held
 	r.held = nil
+	if i != nil && i.gap != nil {
+		return i, nil
+	}
 	for {
 		record, err := r.capture.Next()
 		if err == io.EOF {

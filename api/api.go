@@ -51,7 +51,7 @@ func (e *InvalidArgument) Error() string { return e.Argument + " " + e.Value + "
 
 // RequestsQuery selects requests.
 type RequestsQuery struct {
-	Sort  string        // ttft, tpot, e2e or a part, the worst first; "" = order of arrival
+	Sort  string        // ttft, tpot, e2e or a part, the worst first; "" = by arrival, the newest first
 	At    time.Time     // there at this moment; zero = any
 	Over  time.Duration // E2E above this
 	From  time.Time     // arrived at or after this; zero = any

@@ -87,7 +87,7 @@ func TestReadmeShowsTheDemo(t *testing.T) {
 }
 
 func TestJSONIsWhole(t *testing.T) {
-	for _, args := range [][]string{{"demo"}, {"requests", "--from", "demo"}, {"explain", "--slowest", "e2e", "--from", "demo"}, {"iterations", "--from", "demo"},
+	for _, args := range [][]string{{"demo", "--once"}, {"requests", "--from", "demo"}, {"explain", "--slowest", "e2e", "--from", "demo"}, {"iterations", "--from", "demo"},
 		{"iterations", "1", "--from", "demo"}, {"iterations", "--odd", "--from", "demo"}, {"version"}} {
 		status, out, errOut := run(t, append(args, "-o", "json")...)
 		var v map[string]any

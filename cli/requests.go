@@ -41,7 +41,7 @@ TTFT ends at the first byte to the client where the front end was recorded, else
 			return out.print(e, list, func() { e.printRequests(list, sort) })
 		},
 	}
-	cmd.Flags().StringVar(&sort, "sort", "e2e", "sort by: "+strings.Join(query.Keys(), ", ")+"; 'arrival' for the order of arrival")
+	cmd.Flags().StringVar(&sort, "sort", "e2e", "sort by: "+strings.Join(query.Keys(), ", ")+"; 'arrival' for the newest first")
 	cmd.Flags().IntVarP(&limit, "limit", "n", 20, "list at most so many, 0 = all")
 	sel.flags(cmd)
 	src.flags(cmd)

@@ -82,9 +82,9 @@ type Agent struct {
 
 // AgentTLS is how the agent speaks TLS, which it does where Agent.Server says so.
 type AgentTLS struct {
-	CA         string // "" trusts the system's
-	Cert, Key  string // the agent's own certificate, where the server asks for one
-	ServerName string // "" expects the host of Agent.Server
+	CA        string // "" trusts the system's
+	Cert, Key string // the agent's own certificate, where the server asks for one
+	Name      string // of the server in its certificate; "" expects the host of Agent.Server
 }
 
 // Forever is a retention without an end.

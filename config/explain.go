@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 )
 
@@ -53,6 +54,23 @@ func (e Explanation) String() string {
 		fmt.Fprintf(&b, "%s%s from %s", sep, quote(h.Value), h.Source)
 	}
 	return b.String()
+}
+
+// Getenv answers for every key's variable with what was settled, and asks next for the others: what reads its settings from the
+// environment then has flags, file and defaults too. A size is a number of bytes.
+func (c *Config) Getenv(next func(string) string) func(string) string {
+	return func(name string) string {
+		for i := range keys {
+			if k := &keys[i]; k.Env() == name {
+				v := get(k.field(c))
+				if n, ok := v.(int64); ok {
+					return strconv.FormatInt(n, 10)
+				}
+				return k.kind.format(v)
+			}
+		}
+		return next(name)
+	}
 }
 
 // Source is where the key's value stands.

@@ -92,14 +92,14 @@ var keys = []Key{
 		Doc: "PEM file with the agent's own certificate, for a server that has `tls.client_ca`."},
 	{Name: "agent.tls.key", kind: secretPath, For: Agents, field: func(c *Config) any { return &c.Agent.TLS.Key },
 		Doc: "PEM file with the private key of `agent.tls.cert`."},
-	{Name: "agent.tls.server_name", kind: text, For: Agents, field: func(c *Config) any { return &c.Agent.TLS.ServerName },
+	{Name: "agent.tls.name", kind: text, For: Agents, field: func(c *Config) any { return &c.Agent.TLS.Name },
 		Doc: "The name that the server's certificate must carry. Empty: the host of `agent.server`."},
 	{Name: "agent.spool_dir", kind: path, Default: "~/.local/state/whylate-agent", For: Agents, field: func(c *Config) any { return &c.Agent.SpoolDir }, fallback: below("XDG_STATE_HOME", "whylate-agent"),
 		Doc: "Directory that keeps what the server has not acknowledged. Where `XDG_STATE_HOME` is set, the default is `whylate-agent` below it; without a home, `/var/lib/whylate-agent`."},
 	{Name: "agent.spool_bytes", kind: size, Default: "1GiB", Least: "1MiB", For: Agents, field: func(c *Config) any { return &c.Agent.SpoolBytes },
 		Doc: "The most that the spool may take. Full: its oldest is dropped, and a gap is recorded."},
 	{Name: "agent.key_file", kind: secretPath, For: Agents, field: func(c *Config) any { return &c.Agent.KeyFile },
-		Doc: "File with the secret that block hashes are keyed with before they leave the host: 64 hex digits, as of `openssl rand -hex 32`. The agent makes it where it is not there. Hosts with the same secret can be compared. Empty: `block-hash.key` in `agent.spool_dir`."},
+		Doc: "File with the secret that block hashes are keyed with before they leave the host: 64 hex digits, as of `openssl rand -hex 32`. The agent makes it where it is not there. Hosts with the same secret can be compared. Empty: `key` in `agent.spool_dir`."},
 }
 
 // Env is the environment variable that sets the key.

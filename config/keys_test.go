@@ -61,8 +61,8 @@ func TestKeysCoverConfig(t *testing.T) {
 }
 
 func TestFlagNames(t *testing.T) {
-	k := find("agent.tls.server_name")
-	if got := k.Flag(Agents); got != "tls-server-name" {
+	k := find("agent.tls.name")
+	if got := k.Flag(Agents); got != "tls-name" {
 		t.Errorf("flag of the agent is %q", got)
 	}
 	if got := find("rings.dir").Env(); got != "WHYLATE_RING_DIR" {

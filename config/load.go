@@ -147,7 +147,7 @@ func (c *Config) defaults(env lookup, here place) Problems {
 // derive fills in what depends on another key.
 func (c *Config) derive() {
 	if c.Agent.KeyFile == "" {
-		c.Agent.KeyFile = filepath.Join(c.Agent.SpoolDir, "block-hash.key")
+		c.Agent.KeyFile = filepath.Join(c.Agent.SpoolDir, "key")
 		layers := c.layers["agent.key_file"]
 		layers[len(layers)-1].value = c.Agent.KeyFile
 	}

@@ -30,7 +30,7 @@ func TestDefaults(t *testing.T) {
 		t.Errorf("%+v", c)
 	}
 	none.Environ = nil
-	if c, err = Load(none); err != nil || c.DataDir != "/var/lib/whylate" || c.Agent.SpoolDir != "/var/lib/whylate-agent" || c.Agent.KeyFile != "/var/lib/whylate-agent/block-hash.key" {
+	if c, err = Load(none); err != nil || c.DataDir != "/var/lib/whylate" || c.Agent.SpoolDir != "/var/lib/whylate-agent" || c.Agent.KeyFile != "/var/lib/whylate-agent/key" {
 		t.Errorf("without a home: %v, %+v", err, c)
 	}
 	none.Environ = []string{"XDG_DATA_HOME=/data"}
@@ -126,7 +126,7 @@ func TestProblems(t *testing.T) {
 		"key without cert":   {file: "tls: {key: /k}\n", want: []string{`w.yaml:1:12: tls.key = "/k": needs tls.cert beside it`}},
 		"one port for two":   {file: "listen:\n  http: :7701\n", want: []string{`default: listen.agents = "127.0.0.1:7701": is the address of listen.http; each needs its own port`}},
 		"too short kept":     {file: "store: {retention: {requests: 10m}, seal_every: 15m}\n", want: []string{`w.yaml:1:31: store.retention.requests = "10m": is shorter than store.seal_every, so a sealed period would be dropped as it is written`}},
-		"TLS switched off":   {file: "agent: {server: 'tcp://s:1', tls: {ca: /a, server_name: b}}\n", want: []string{`w.yaml:1:40: agent.tls.ca = "/a": has no effect: agent.server is tcp://s:1, without TLS`, `w.yaml:1:57: agent.tls.server_name = "b": has no effect: agent.server is tcp://s:1, without TLS`}},
+		"TLS switched off":   {file: "agent: {server: 'tcp://s:1', tls: {ca: /a, name: b}}\n", want: []string{`w.yaml:1:40: agent.tls.ca = "/a": has no effect: agent.server is tcp://s:1, without TLS`, `w.yaml:1:50: agent.tls.name = "b": has no effect: agent.server is tcp://s:1, without TLS`}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			in := input(c.file, c.environ...)
@@ -224,6 +224,19 @@ func TestWriteYAML(t *testing.T) {
 	}
 	if !strings.Contains(first.String(), "  format: json # environment variable WHYLATE_LOG_FORMAT\n") || again.Agent.KeyFile != "/home/op/a b" {
 		t.Errorf("%s", &first)
+	}
+}
+
+func TestGetenv(t *testing.T) {
+	c, err := Load(input("agent: {server: 'srv:1', spool_bytes: 2GB}\n", "WHYLATE_AGENT_TOKEN_FILE=/t"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	get := c.Getenv(func(name string) string { return "next " + name })
+	for name, want := range map[string]string{"WHYLATE_AGENT_SERVER": "tls://srv:1", "WHYLATE_AGENT_SPOOL_BYTES": "2000000000", "WHYLATE_AGENT_TOKEN_FILE": "/t", "WHYLATE_RING_DIR": "/dev/shm/whylate", "WHYLATE_AGENT_TLS_CA": "", "HOME": "next HOME"} {
+		if got := get(name); got != want {
+			t.Errorf("%s is %q, want %q", name, got, want)
+		}
 	}
 }
 

@@ -19,7 +19,7 @@ func (c *Config) rules() Problems {
 	}
 	r.both("agent.tls.cert", "agent.tls.key", c.Agent.TLS.Cert, c.Agent.TLS.Key)
 	if scheme, _, _ := strings.Cut(c.Agent.Server, "://"); scheme != "tls" {
-		for _, key := range []string{"agent.tls.ca", "agent.tls.cert", "agent.tls.server_name"} {
+		for _, key := range []string{"agent.tls.ca", "agent.tls.cert", "agent.tls.name"} {
 			if get(find(key).field(c)) != "" {
 				r.wrong(key, "has no effect: agent.server is "+c.Agent.Server+", without TLS")
 			}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"flag"
 	"os"
+	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -71,18 +72,21 @@ func TestCommandsExist(t *testing.T) {
 	for _, c := range commands {
 		name := strings.TrimSpace(c.program + " " + c.sub)
 		t.Run(name, func(t *testing.T) {
-			if c.sub == "" {
-				if _, err := os.Stat("../cmd/" + c.program + "/main.go"); err != nil {
-					t.Skipf("cmd/%s is not there yet", c.program)
-				}
-				return
-			}
 			var out, errs bytes.Buffer
-			if status := cli.Main([]string{c.sub, "--help"}, strings.NewReader(""), &out, &errs); status != cli.ExitOK || !strings.Contains(out.String(), "whylate "+c.sub) {
-				t.Skipf("%s is not there yet", name)
+			switch {
+			case c.sub != "":
+				if status := cli.Main([]string{c.sub, "--help"}, strings.NewReader(""), &out, &errs); status != cli.ExitOK || !strings.Contains(out.String(), "whylate "+c.sub) {
+					t.Skipf("%s is not there yet: what calls it does not work", name)
+				}
+			default:
+				tool := exec.Command("go", "run", "../cmd/"+c.program, "--help")
+				tool.Stdout, tool.Stderr = &out, &out
+				if err := tool.Run(); err != nil || !strings.Contains(out.String(), "-config") {
+					t.Skipf("%s does not read whylate.yaml yet (no --config): the agent's unit, image and manifests do not work", name)
+				}
 			}
 			for _, f := range c.flags() {
-				if c.role != 0 && !strings.Contains(out.String(), "--"+f+" ") {
+				if c.role != 0 && !strings.Contains(out.String(), "-"+f+" ") {
 					t.Errorf("%s --help does not name --%s", name, f)
 				}
 			}

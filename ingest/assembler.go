@@ -22,6 +22,7 @@ type Assembler struct {
 	byTrace   map[string]*ledger.Request
 	byRequest map[string][]*ledger.Request
 	clients   []clientView
+	beats     map[ledger.EngineID]ledger.Beat
 	inInbox   []waiting
 	gaps      []ledger.Gap
 	notices   []string
@@ -68,11 +69,13 @@ type messages struct {
 	client    wire.Client
 	lost      wire.Lost
 	notice    wire.Notice
+	beat      wire.Heartbeat
 }
 
 // New returns an empty assembler.
 func New() *Assembler {
 	return &Assembler{
+		beats:     map[ledger.EngineID]ledger.Beat{},
 		names:     map[string]uint16{},
 		clocks:    map[string]*clock{},
 		engines:   map[ledger.EngineID]*engine{},
@@ -281,7 +284,14 @@ func (a *Assembler) take(s *source, f wire.Frame) error {
 			a.notices = append(a.notices, s.Name+": "+m.notice.Text)
 			return nil
 		})
-	case wire.TypeCache, wire.TypeSample, wire.TypeChange, wire.TypeHeartbeat, wire.TypeStep:
+	case wire.TypeHeartbeat:
+		return decoded(wire.Decode(f, &m.beat), func() error {
+			if b := &m.beat; s.Role == "agent" && s.Thread == "engine-scheduler" {
+				a.beats[s.id] = ledger.Beat{At: s.clock.at(b.Time), State: ledger.BeatState(b.State), Iteration: b.Iteration, Since: s.clock.at(b.Since)}
+			}
+			return nil
+		})
+	case wire.TypeCache, wire.TypeSample, wire.TypeChange, wire.TypeStep:
 		return nil // kept in the capture; no question asks for them yet
 	}
 	s.Unknown++

@@ -56,7 +56,7 @@ func (a *Assembler) update() {
 
 // view lists what there is.
 func (a *Assembler) view() *ledger.Book {
-	b := &ledger.Book{Notices: a.notices, Newest: a.now, Now: a.now}
+	b := &ledger.Book{Notices: a.notices, Newest: a.now, Now: a.now, Beats: a.beats}
 	for _, g := range a.engines {
 		b.Engines = append(b.Engines, g.e)
 	}

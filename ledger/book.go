@@ -8,8 +8,9 @@ type Book struct {
 	Gaps     []Gap      // of sources that belong to no engine; the engines have their own
 	Notices  []string   // what the producers said about themselves
 	Sources  []Source
-	Newest   int64 // the newest time that a record tells
-	Now      int64 // what "up to now" means for an unfinished request: Newest, or the present where the book is live
+	Beats    map[EngineID]Beat // what the readers of the schedulers' rings said last
+	Newest   int64             // the newest time that a record tells
+	Now      int64             // what "up to now" means for an unfinished request: Newest, or the present where the book is live
 }
 
 // Source is one ring, stream or file that the book was made from.
@@ -47,3 +48,21 @@ func (b *Book) AllGaps() []Gap {
 	}
 	return gaps
 }
+
+// Beat is what the reader of a scheduler's ring says of its writer, also while the writer itself says nothing.
+type Beat struct {
+	At        int64
+	State     BeatState
+	Iteration uint64 // the last launched; of a stuck one the one that does not end
+	Since     int64  // the state began
+}
+
+// BeatState is what a writer is doing. The numbers are those of the wire (message 20).
+type BeatState uint8
+
+const (
+	BeatWorking BeatState = 1
+	BeatIdle    BeatState = 2
+	BeatStuck   BeatState = 3
+	BeatDead    BeatState = 4
+)

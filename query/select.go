@@ -13,7 +13,7 @@ import (
 
 // Selector chooses requests by what they suffered.
 type Selector struct {
-	By    string        // what to sort by, the worst first: "ttft", "tpot", "e2e", a part's name, or "" for order of arrival
+	By    string        // what to sort by, the worst first: "ttft", "tpot", "e2e", a part's name, or "" for arrival, the newest first
 	At    time.Time     // only requests that were there at this moment; zero = all
 	Over  time.Duration // only requests whose E2E is longer
 	From  time.Time     // only requests that arrived at or after this; zero = all
@@ -55,7 +55,9 @@ func (l *Ledger) Select(s Selector) ([]*account.Account, error) {
 		}
 		out = append(out, a)
 	}
-	if key != nil {
+	if key == nil {
+		slices.Reverse(out) // the newest first
+	} else {
 		slices.SortStableFunc(out, func(a, b *account.Account) int { return cmp.Compare(key(b), key(a)) })
 	}
 	if s.Limit > 0 && len(out) > s.Limit {

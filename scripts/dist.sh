@@ -31,7 +31,7 @@ trap 'rm -rf "$work"' EXIT
 
 # What could make two builds differ, or need a C compiler, is set here and not taken from the environment.
 export CGO_ENABLED=0 GOFLAGS=-buildvcs=false GOAMD64=v1 GOARM64=v8.0 GOEXPERIMENT= GOWORK=off
-ldflags="-s -w -X github.com/whylate/whylate/cli.Version=$version -X github.com/whylate/whylate/agent.Version=$version -X main.Version=$version"
+ldflags="-s -w -X github.com/whylate/whylate/cli.Version=$version -X main.Version=$version"
 host=$(go env GOHOSTOS)/$(go env GOHOSTARCH)
 GOOS= GOARCH= go build -o "$work/licences" ./internal/licences
 

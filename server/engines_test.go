@@ -33,7 +33,7 @@ engine vllm depth=1 max_num_seqs=16 num_gpu_blocks=20
 		where  account.Part
 		why    string
 	}{
-		"working": {busy, api.EngineWorking, "head", account.Queue, "KV blocks: needs 10, 4 are free; most are held by big (16)"},
+		"working": {busy, api.EngineWorking, "cmpl-head-0", account.Queue, "KV blocks: needs 10, 4 are free; most are held by cmpl-big-0 (16)"},
 		"idle": {`
 engine vllm depth=1
 0ms     arrive r1
@@ -49,7 +49,7 @@ engine vllm depth=1
 10..20ms iter r1
 21ms    arrive r2
 900ms   arrive r3
-`, api.EngineWorking, "r2", account.Inbox, "not taken it up"},
+`, api.EngineWorking, "cmpl-r2-0", account.Inbox, "not taken it up"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			run, err := scenario.Parse(c.text)
@@ -141,7 +141,7 @@ func TestPages(t *testing.T) {
 	}
 	from := time.Unix(0, scenario.Epoch+int64(3*time.Millisecond))
 	l, err := s.Requests(ctx, api.RequestsQuery{From: from, To: from.Add(2 * time.Millisecond)})
-	if err != nil || len(l.Requests) != 2 || l.Requests[0].Name != "r3" || l.Requests[1].Name != "r4" {
+	if err != nil || len(l.Requests) != 2 || l.Requests[0].Name != "r4" || l.Requests[1].Name != "r3" {
 		t.Errorf("between: %+v %v", l, err)
 	}
 }

@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"io"
 	"time"
 
 	"github.com/whylate/whylate/api"
@@ -95,19 +94,6 @@ var _ interface {
 	wire.Sink
 	api.Service
 } = (*hot)(nil)
-
-// bodies of a server take captures in through the same door as agents.
-type importer struct {
-	accept func(context.Context, []store.Record) error
-}
-
-func (i importer) read(ctx context.Context, name string, in io.Reader) error {
-	b := &batching{ctx: ctx, accept: i.accept}
-	if err := ingest.ReadCapture(in, name, b); err != nil {
-		return err
-	}
-	return b.flush()
-}
 
 // batching is a sink that hands records on in batches: from rings, which are polled, and from captures.
 type batching struct {

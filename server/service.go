@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/whylate/whylate/account"
@@ -124,61 +125,108 @@ func storeError(err error) error {
 	return err
 }
 
-// Requests implements [api.Service]: hot and sealed ones, merged in the order asked for.
+// Requests implements [api.Service]: hot and sealed ones, merged in the order asked for. A page is named by how many rows came before.
 func (s *Server) Requests(ctx context.Context, q api.RequestsQuery) (*api.RequestList, error) {
 	if err := s.refuse(); err != nil {
 		return nil, err
 	}
-	hotPage, sealedPage, _ := strings.Cut(q.Page, "/")
+	skip := 0
+	if q.Page != "" {
+		n, err := strconv.Atoi(q.Page)
+		if err != nil || n < 0 {
+			return nil, &api.InvalidArgument{Argument: "page", Value: q.Page, Problem: "give the next_page of the list before, as it was"}
+		}
+		skip = n
+	}
 	limit := q.Limit
 	if limit == 0 {
-		limit = 1000
+		limit = maxRows
 	}
+	// Whatever the order, the rows of this page are among the first skip + limit of either kind.
 	live := q
-	live.Limit, live.Page = limit, hotPage
+	live.Limit, live.Page = skip+limit, ""
 	out, err := s.hot.Requests(ctx, live)
 	if err != nil {
 		return nil, err
 	}
-	f := store.Filter{Class: q.Class, Over: int64(q.Over), Sort: q.Sort, Limit: limit, Page: sealedPage}
-	for _, t := range []struct {
-		to   *int64
-		from func() (int64, bool)
-	}{{&f.At, func() (int64, bool) { return q.At.UnixNano(), !q.At.IsZero() }}, {&f.From, func() (int64, bool) { return q.From.UnixNano(), !q.From.IsZero() }}, {&f.To, func() (int64, bool) { return q.To.UnixNano(), !q.To.IsZero() }}} {
-		if v, ok := t.from(); ok {
-			*t.to = v
-		}
-	}
-	page, err := s.store.List(ctx, f)
+	page, err := s.store.List(ctx, filterOf(q, skip+limit+1))
 	if err != nil {
 		return nil, storeError(err)
 	}
+	rows := out.Requests
 	for i := range page.Rows {
-		out.Requests = append(out.Requests, sealedRow(&page.Rows[i]))
+		rows = append(rows, sealedRow(&page.Rows[i]))
 	}
-	out.Matched += len(page.Rows)
-	if page.Next != "" {
-		out.Next = out.Next + "/" + page.Next
-	} else if out.Next != "" {
-		out.Next += "/"
+	by := order(q.Sort)
+	slices.SortStableFunc(rows, by)
+	sealed := len(page.Rows)
+	if page.Next != "" { // a filter's matches are only counted as far as they were read; without one all are known
+		if n, err := s.sealedRequests(ctx); err == nil && unfiltered(q) {
+			sealed = n
+		}
 	}
-	slices.SortStableFunc(out.Requests, order(q.Sort))
+	out.Matched += sealed
+	out.Requests, out.Next = nil, ""
+	if skip < len(rows) {
+		out.Requests = rows[skip:min(skip+limit, len(rows))]
+	}
+	if skip+limit < len(rows) || page.Next != "" || skip+limit < out.Matched {
+		out.Next = strconv.Itoa(skip + limit)
+	}
 	return out, nil
 }
 
-// order compares rows as the sort key says; without one by arrival.
-func order(by string) func(a, b api.RequestRow) int {
-	switch by {
-	case "ttft":
-		return func(a, b api.RequestRow) int { return cmp.Compare(b.TTFT, a.TTFT) }
-	case "tpot":
-		return func(a, b api.RequestRow) int { return cmp.Compare(b.TPOT, a.TPOT) }
-	case "e2e":
-		return func(a, b api.RequestRow) int { return cmp.Compare(b.E2E, a.E2E) }
-	case "":
-		return func(a, b api.RequestRow) int { return cmp.Compare(a.Received, b.Received) }
+func unfiltered(q api.RequestsQuery) bool {
+	return q.At.IsZero() && q.From.IsZero() && q.To.IsZero() && q.Over == 0 && q.Class == ""
+}
+
+func (s *Server) sealedRequests(ctx context.Context) (int, error) {
+	periods, err := s.store.Periods(ctx)
+	n := 0
+	for _, p := range periods {
+		n += int(p.Requests)
 	}
-	return func(a, b api.RequestRow) int { return 0 } // by a part: hot rows first, each list in its own order
+	return n, err
+}
+
+// maxRows bounds a list without a limit.
+const maxRows = 10_000
+
+// filterOf is a question as the store understands it.
+func filterOf(q api.RequestsQuery, limit int) store.Filter {
+	f := store.Filter{Class: q.Class, Over: int64(q.Over), Sort: q.Sort, Limit: limit}
+	if !q.At.IsZero() {
+		f.At = q.At.UnixNano()
+	}
+	if !q.From.IsZero() {
+		f.From = q.From.UnixNano()
+	}
+	if !q.To.IsZero() {
+		f.To = q.To.UnixNano()
+	}
+	return f
+}
+
+// order compares rows as the sort key says, the largest first. The parts' own lengths are not in a row; the share of the largest
+// stands in for them, as far as it is that part.
+func order(by string) func(a, b api.RequestRow) int {
+	key := func(r api.RequestRow) float64 {
+		if string(r.Largest) == by {
+			return r.Share * float64(r.E2E)
+		}
+		return 0
+	}
+	switch by {
+	case "": // the newest first
+		key = func(r api.RequestRow) float64 { return float64(r.Received) }
+	case "ttft":
+		key = func(r api.RequestRow) float64 { return float64(r.TTFT) }
+	case "tpot":
+		key = func(r api.RequestRow) float64 { return float64(r.TPOT) }
+	case "e2e":
+		key = func(r api.RequestRow) float64 { return float64(r.E2E) }
+	}
+	return func(a, b api.RequestRow) int { return cmp.Compare(key(b), key(a)) }
 }
 
 // Iterations implements [api.Service].

@@ -5,7 +5,10 @@ import (
 	"fmt"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/whylate/whylate/account"
+	"github.com/whylate/whylate/agent"
 	"github.com/whylate/whylate/api"
 	"github.com/whylate/whylate/diagnose"
 	"github.com/whylate/whylate/ledger"
@@ -15,17 +18,24 @@ import (
 
 // watcher remembers what has been told, so that each thing is told once.
 type watcher struct {
-	ended    int64                               // newest end of a request that was told, Unix ns
-	gaps     int                                 // gap records told
-	iter     map[ledger.EngineID]uint64          // iterations looked at
-	preempts map[ledger.EngineID]int64           // time of the newest preemption told
-	states   map[string]api.EngineStatus         // by engine
-	rings    map[ledger.EngineID]wire.RingStatus // what the rings' headers say, newest
+	ended    int64                           // newest end of a request that was told, Unix ns
+	gaps     int                             // gap records told
+	iter     map[ledger.EngineID]uint64      // iterations looked at
+	preempts map[ledger.EngineID]int64       // time of the newest preemption told
+	states   map[string]api.EngineStatus     // by engine
+	rings    map[ledger.EngineID]agent.State // what the headers of this host's rings say
 }
 
 // look reads the headers of this host's rings: they say which engine's process lives and what it launched, also when it is stuck.
 func (s *Server) look(f *wire.Follower, now time.Time) {
-	rings := map[ledger.EngineID]wire.RingStatus{}
+	mono, err := monotonic()
+	if err != nil {
+		return
+	}
+	s.mu.Lock()
+	before := s.watcher.rings
+	s.mu.Unlock()
+	rings := map[ledger.EngineID]agent.State{}
 	for _, r := range f.Rings() {
 		raw, err := r.Hello()
 		if err != nil || raw == nil {
@@ -36,7 +46,8 @@ func (s *Server) look(f *wire.Follower, now time.Time) {
 			continue
 		}
 		if st, err := r.Status(); err == nil {
-			rings[ledger.EngineID{Deployment: h.Engine.Deployment, Replica: h.Engine.Replica, Rank: h.Engine.Rank, Incarnation: h.Engine.Incarnation}] = st
+			id := ledger.EngineID{Deployment: h.Engine.Deployment, Replica: h.Engine.Replica, Rank: h.Engine.Rank, Incarnation: h.Engine.Incarnation}
+			rings[id] = agent.Liveness(st, before[id], mono, agent.LivenessSettings{})
 		}
 	}
 	s.mu.Lock()
@@ -44,30 +55,43 @@ func (s *Server) look(f *wire.Follower, now time.Time) {
 	s.mu.Unlock()
 }
 
-// stuckAtLeast is how long an iteration may run before its engine is called stuck, however long its iterations usually are.
-const stuckAtLeast = 2 * time.Second
+// monotonic reads the clock that rings' times are of, in ns.
+func monotonic() (int64, error) {
+	var t unix.Timespec
+	err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &t)
+	return t.Nano(), err
+}
 
-// Engines implements [api.Service]: what the records say, corrected by what the rings' headers say.
+// Engines implements [api.Service]: what the records say, corrected by the readers of the rings, here or at an agent: they know
+// which process lives, and see an iteration that does not end while no record comes.
 func (s *Server) Engines(ctx context.Context) (*api.EngineList, error) {
 	list, err := s.hot.Engines(ctx)
 	if err != nil {
 		return nil, err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	dead := map[string]bool{}
-	for id, st := range s.watcher.rings {
-		if !st.Alive {
-			dead[id.String()] = true
-		}
+	unlock := s.hot.lock()
+	beats := map[string]ledger.Beat{}
+	for id, b := range s.hot.l.Book.Beats {
+		beats[id.String()] = b
 	}
+	offsets := map[string]int64{}
+	for _, e := range s.hot.l.Book.Engines {
+		offsets[e.ID.String()] = e.Clock.Offset
+	}
+	unlock()
+	s.mu.Lock()
+	for id, st := range s.watcher.rings {
+		beats[id.String()] = ledger.Beat{At: list.Now, State: ledger.BeatState(st.Liveness), Iteration: st.Iteration, Since: st.Since + offsets[id.String()]}
+	}
+	s.mu.Unlock()
 	for i := range list.Engines {
 		e := &list.Engines[i]
+		b, known := beats[e.ID]
 		switch {
-		case dead[e.ID]:
-			e.Status = api.EngineDead
-		case e.InFlight && list.Now-e.Launched > int64(stuckAtLeast) && e.Status == api.EngineWorking:
-			e.Status, e.Since = api.EngineStuck, e.Launched
+		case known && b.State == ledger.BeatDead:
+			e.Status, e.Since = api.EngineDead, b.Since
+		case known && b.State == ledger.BeatStuck:
+			e.Status, e.Since, e.Iteration = api.EngineStuck, b.Since, b.Iteration
 		}
 	}
 	return list, nil

@@ -54,8 +54,8 @@ type IterationRow struct {
 	Idle           int64  `parquet:"idle_ns,delta" unit:"ns" doc:"of the tile, beyond the gap, without any token scheduled"`
 	Unknown        int64  `parquet:"unknown_ns,delta" unit:"ns" doc:"of the tile, of which a record is missing"`
 	Worked         int32  `parquet:"worked,dict" unit:"" doc:"1 = its work is known and counted below; the work columns are the features of the iteration-time model"`
-	PrefillTokens  int64  `parquet:"prefill_tokens,delta" unit:"tokens" doc:"prompt tokens computed, recompute included"`
-	PrefillContext int64  `parquet:"prefill_attention_x2,delta" unit:"tokens²" doc:"twice Σ chunk × (context + chunk/2)"`
+	MoreDecode     int64  `parquet:"more_decode_tokens,delta" unit:"tokens" doc:"scheduled in decode beyond one for each sequence. Prompt tokens computed, recompute included = tokens − decode_sequences − this, where worked is 1"`
+	MorePrefill    int64  `parquet:"more_prefill_attention,delta" unit:"tokens²" doc:"twice Σ chunk × (context + chunk/2), beyond the square of the prompt tokens computed: 0 for one prompt that is computed whole"`
 	DecodeSeqs     int64  `parquet:"decode_sequences,delta" unit:"sequences" doc:"in decode"`
 	DecodeContext  int64  `parquet:"decode_context,delta" unit:"tokens" doc:"Σ context of the sequences in decode"`
 	LogprobRows    int64  `parquet:"logprob_rows,delta" unit:"rows" doc:"sampled with logprobs"`

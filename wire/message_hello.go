@@ -13,7 +13,7 @@ type Hello struct {
 	Protocol     [2]uint16       `json:"protocol"` // major, minor
 	Producer     Producer        `json:"producer"`
 	Engine       Engine          `json:"engine"`
-	Role         string          `json:"role"`   // engine, frontend, worker, client or simulator
+	Role         string          `json:"role"`   // engine, frontend, worker, client, simulator or agent
 	Thread       string          `json:"thread"` // scheduler, input, …
 	PID          uint32          `json:"pid"`
 	Start        uint64          `json:"start"` // of the process, clock ticks since boot: pid and start name it for good

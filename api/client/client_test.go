@@ -89,11 +89,13 @@ func TestFailuresOnTheWay(t *testing.T) {
 			w.Header().Set("Content-Length", "1000")
 			fmt.Fprint(w, `{"now_unix_ns": 5,`)
 		}), "broke off", nil},
-		"a page of HTML":          {answers(text(200, "text/html", "<html>welcome")), "no answer of whylate's: check the address", nil},
-		"a proxy's error":         {answers(text(502, "text/html", "<html>bad \x1b[31m gateway")), "502 Bad Gateway", nil},
-		"JSON of another kind":    {answers(text(200, "application/json", `{"engines": "yes"}`)), "is that a whylate server", nil},
-		"an unknown state":        {answers(text(200, "application/json", `[]`)), "is that a whylate server", nil},
-		"somewhere else":          {answers(func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "https://evil.example/", http.StatusFound) }), "sends on to \"https://evil.example/\"", nil},
+		"a page of HTML":       {answers(text(200, "text/html", "<html>welcome")), "no answer of whylate's: check the address", nil},
+		"a proxy's error":      {answers(text(502, "text/html", "<html>bad \x1b[31m gateway")), "502 Bad Gateway", nil},
+		"JSON of another kind": {answers(text(200, "application/json", `{"engines": "yes"}`)), "is that a whylate server", nil},
+		"an unknown state":     {answers(text(200, "application/json", `[]`)), "is that a whylate server", nil},
+		"somewhere else": {answers(func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "https://evil.example/", http.StatusFound)
+		}), "sends on to \"https://evil.example/\"", nil},
 		"an unknown problem":      {answers(text(418, "application/json", `{"error": {"code": "teapot", "message": "short and stout"}}`)), "short and stout", new(*client.Refused)},
 		"TLS where there is none": {strings.Replace(answers(text(200, "application/json", "{}")), "http://", "https://", 1), "http or https", nil},
 	} {

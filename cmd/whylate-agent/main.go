@@ -7,7 +7,7 @@ import (
 	"os/signal"
 	"syscall"
 
-	"github.com/whylate/whylate/agent"
+	"github.com/whylate/whylate/agent/command"
 )
 
 // Version is set by the release build.
@@ -15,7 +15,7 @@ var Version string
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	status := agent.Main(ctx, os.Args[1:], os.Getenv, Version, os.Stdout, os.Stderr)
+	status := command.Main(ctx, "whylate-agent", Version, os.Args[1:])
 	stop()
 	os.Exit(status)
 }

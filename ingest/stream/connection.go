@@ -130,7 +130,7 @@ func (c *connection) handshake(ctx context.Context) (welcome []byte, refusal *Re
 	limit := c.s.settings.HandshakeTimeout
 	c.conn.SetDeadline(time.Now().Add(limit))
 	defer c.conn.SetDeadline(time.Time{})
-	if _, unix := c.conn.(*net.UnixConn); c.s.TLS != nil && !unix {
+	if c.wantsTLS() {
 		t := tls.Server(c.conn, c.s.TLS)
 		if err := t.HandshakeContext(ctx); err != nil {
 			return nil, &Refusal{Code: CodeTLS, What: "no agreement about TLS: " + err.Error(),
@@ -171,6 +171,12 @@ func (c *connection) handshake(ctx context.Context) (welcome []byte, refusal *Re
 		Message: MaxRaw, Queue: c.s.settings.ConnectionBytes, Sources: c.s.settings.MaxSources, IdleMS: c.s.settings.IdleTimeout.Milliseconds()})}), nil
 }
 
+// wantsTLS reports whether the sender has to speak TLS.
+func (c *connection) wantsTLS() bool {
+	_, unix := c.raw.(*net.UnixConn)
+	return c.s.TLS != nil && !unix
+}
+
 func (c *connection) future(what string, ahead time.Duration) *Refusal {
 	return &Refusal{Code: CodeClock, What: fmt.Sprintf("%s %v ahead of the server's", what, ahead.Round(time.Second)),
 		Remedy: fmt.Sprintf("set the clock of host %s, or the server's, which says %s", c.agent.Host, c.s.Now().UTC().Format(time.RFC3339)), RetryMS: 30_000}
@@ -205,6 +211,11 @@ func (c *connection) farewell(r *Refusal) {
 	if _, err := c.conn.Write(appendMessage(nil, message{kind: kindRefused, payload: toJSON(r)})); err != nil {
 		return
 	}
+	if c.s.lingers.Add(1) > int64(c.s.settings.MaxHandshakes) { // a flood of them gets no such courtesy
+		c.s.lingers.Add(-1)
+		return
+	}
+	defer c.s.lingers.Add(-1)
 	if half, ok := c.conn.(interface{ CloseWrite() error }); ok && half.CloseWrite() == nil {
 		c.conn.SetReadDeadline(time.Now().Add(lingerFor))
 		io.CopyN(io.Discard, c.conn, 4<<20)

@@ -61,6 +61,7 @@ type Server struct {
 	startErr error
 	tally    tally
 	queued   atomic.Int64
+	lingers  atomic.Int64 // connections that are over and wait for their last answer to be read
 
 	mu          sync.Mutex
 	connections map[*connection]bool
@@ -144,7 +145,9 @@ func (s *Server) handle(ctx context.Context, c *connection, refusal *Refusal) {
 	defer c.raw.Close()
 	if refusal != nil {
 		s.refuse(c, refusal)
-		c.farewell(refusal)
+		if !c.wantsTLS() { // else it would be no answer that the sender can read
+			c.farewell(refusal)
+		}
 		return
 	}
 	defer s.leave(c)

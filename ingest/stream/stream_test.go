@@ -573,8 +573,8 @@ func TestClientCertificates(t *testing.T) {
 
 func TestParseTarget(t *testing.T) {
 	for in, want := range map[string]string{
-		"whylate.example": "tls://whylate.example:9717", "10.0.0.1:5": "tls://10.0.0.1:5", "localhost": "tcp://localhost:9717", "127.0.0.1:5": "tcp://127.0.0.1:5",
-		"[::1]": "tcp://[::1]:9717", "tcp://10.0.0.1": "tcp://10.0.0.1:9717", "tls://localhost:1": "tls://localhost:1", "unix:///a/b": "unix:///a/b",
+		"whylate.example": "tls://whylate.example:7701", "10.0.0.1:5": "tls://10.0.0.1:5", "localhost": "tcp://localhost:7701", "127.0.0.1:5": "tcp://127.0.0.1:5",
+		"[::1]": "tcp://[::1]:7701", "tcp://10.0.0.1": "tcp://10.0.0.1:7701", "tls://localhost:1": "tls://localhost:1", "unix:///a/b": "unix:///a/b",
 		"": "", "unix://a": "", "http://a": "", "tcp://": "", "tcp://a/b": "",
 	} {
 		got, err := ParseTarget(in)

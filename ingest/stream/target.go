@@ -13,7 +13,7 @@ import (
 )
 
 // DefaultPort is where a server listens for agents unless it is told otherwise.
-const DefaultPort = "9717"
+const DefaultPort = "7701"
 
 // Target is a server, as an agent finds it.
 type Target struct {

@@ -230,14 +230,8 @@ func (b *slicer) finish() *store.Slice {
 			}
 		}
 		if k.guest { // a run that goes over the end of a period is in both
-			slices.SortStableFunc(q.Stints, func(x, y ledger.Stint) int {
-				return cmp.Or(cmp.Compare(x.First, y.First), cmp.Compare(y.Last, x.Last))
-			})
-			q.Stints = slices.CompactFunc(q.Stints, func(x, y ledger.Stint) bool { return y.Last <= x.Last })
-			slices.SortStableFunc(q.Skips, func(x, y ledger.Skip) int {
-				return cmp.Or(cmp.Compare(x.First, y.First), cmp.Compare(y.Last, x.Last))
-			})
-			q.Skips = slices.CompactFunc(q.Skips, func(x, y ledger.Skip) bool { return y.Last <= x.Last })
+			q.Stints = longest(q.Stints, func(s *ledger.Stint) (uint64, uint64) { return s.First, s.Last })
+			q.Skips = longest(q.Skips, func(s *ledger.Skip) (uint64, uint64) { return s.First, s.Last })
 		}
 		for i := range q.Stints {
 			q.Stints[i].Seq = q
@@ -256,4 +250,24 @@ func (b *slicer) finish() *store.Slice {
 		}
 	}
 	return b.out
+}
+
+// longest sorts runs and leaves out those that lie inside of another.
+func longest[T any](runs []T, span func(*T) (first, last uint64)) []T {
+	slices.SortStableFunc(runs, func(x, y T) int {
+		f, l := span(&x)
+		g, m := span(&y)
+		return cmp.Or(cmp.Compare(f, g), cmp.Compare(m, l))
+	})
+	kept := runs[:0]
+	for i := range runs {
+		if n := len(kept); n > 0 {
+			_, before := span(&kept[n-1])
+			if _, last := span(&runs[i]); last <= before {
+				continue
+			}
+		}
+		kept = append(kept, runs[i])
+	}
+	return kept
 }

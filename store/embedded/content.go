@@ -263,9 +263,10 @@ func (w *rower) iterations() error {
 		}
 		if d.Work != (ledger.Work{}) {
 			r.Worked = int32(d.Work[ledger.WorkIterations])
-			r.PrefillTokens = int64(d.Work[ledger.WorkPrefillTokens])
-			r.PrefillContext = int64(math.Round(2 * d.Work[ledger.WorkPrefillContext]))
+			prefill := int64(d.Work[ledger.WorkPrefillTokens])
 			r.DecodeSeqs = int64(d.Work[ledger.WorkDecodeSeqs])
+			r.MoreDecode = int64(it.Tokens) - prefill - r.DecodeSeqs
+			r.MorePrefill = int64(math.Round(2*d.Work[ledger.WorkPrefillContext])) - prefill*prefill
 			r.DecodeContext = int64(d.Work[ledger.WorkDecodeContext])
 			r.LogprobRows = int64(d.Work[ledger.WorkLogprobRows])
 			r.PromptLogprobs = int64(d.Work[ledger.WorkPromptLogprobs])

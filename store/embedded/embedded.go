@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -79,13 +80,24 @@ func Open(dir string, o Options) (*Store, error) {
 	if s.log, err = openLog(f, filepath.Join(dir, logDir), cmp.Or(o.SegmentBytes, 64<<20)); err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}
-	// The names of what was just made must be there after a crash, or nothing below them is.
-	for _, d := range []string{dir, filepath.Dir(filepath.Clean(dir))} {
-		if err := f.SyncDir(d); err != nil {
-			return nil, errors.Join(diskError("open the store", d, err), lock.Close())
-		}
+	if err := syncAbove(f, dir); err != nil {
+		return nil, errors.Join(diskError("open the store", dir, err), lock.Close())
 	}
 	return s, nil
+}
+
+// syncAbove syncs a directory and those above it: the names of what was just made must be there after a crash, or nothing below them
+// is. One that we may not read was not made by us.
+func syncAbove(f vfs.FS, dir string) error {
+	for dir = filepath.Clean(dir); ; dir = filepath.Dir(dir) {
+		err := f.SyncDir(dir)
+		if errors.Is(err, fs.ErrPermission) || errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err != nil || dir == filepath.Dir(dir) {
+			return err
+		}
+	}
 }
 
 func (s *Store) sealed() string { return filepath.Join(s.dir, sealedDir) }

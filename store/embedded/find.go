@@ -86,18 +86,20 @@ func (p *period) find(prefix string, limit int) (out []store.RequestRef, err err
 			return err
 		}
 		for _, list := range [][]int32{near, rest} {
-			slices.SortFunc(list, func(a, b int32) int { return cmp.Compare(b, a) }) // the newest first
-			for _, row := range slices.Compact(list) {
-				if len(out) == limit {
-					return nil
-				}
-				ref, ok, err := p.check(t, row, prefix)
+			slices.Sort(list)
+			list = slices.Compact(list)
+			for len(list) > 0 && len(out) < limit { // from the newest back, as many at once as may be needed
+				n := min(len(list), limit-len(out))
+				refs, err := p.check(t, list[len(list)-n:], prefix)
 				if err != nil {
 					return err
 				}
-				if ok && !slices.ContainsFunc(out, func(r store.RequestRef) bool { return r.Row == ref.Row }) {
-					out = append(out, ref)
+				for _, ref := range refs {
+					if !slices.ContainsFunc(out, func(r store.RequestRef) bool { return r.Row == ref.Row }) {
+						out = append(out, ref)
+					}
 				}
+				list = list[:len(list)-n]
 			}
 		}
 		return nil
@@ -184,23 +186,53 @@ func (t *table) pageBefore(name, text string) (int64, error) {
 
 func parquetText(v parquet.Value) string { return string(v.ByteArray()) }
 
-// check reads a request and says whether it has an id that is or begins with prefix.
-func (p *period) check(t map[string]*table, row int32, prefix string) (ref store.RequestRef, ok bool, err error) {
-	rows, err := readRows[store.RequestRow](t["requests"], int64(row), 1)
-	if err != nil || len(rows) == 0 {
-		return ref, false, cmp.Or(err, errors.New("ids.parquet: it names a request that is not there"))
+// requestIDs and sequenceIDs are the columns that ids are in, with the names and types of the tables they are read from.
+type requestIDs struct {
+	From         int64   `parquet:"from_unix_ns,delta"`
+	RequestID    string  `parquet:"request_id,delta"`
+	ResponseID   string  `parquet:"response_id,dict"`
+	TraceID      string  `parquet:"trace_id,delta"`
+	Templates    bool    `parquet:"templates"`
+	SequenceRows []int32 `parquet:"sequence_rows,list" parquet-element:",delta"`
+}
+
+type sequenceIDs struct {
+	ID        string `parquet:"id,delta"`
+	External  string `parquet:"external_id,dict"`
+	Parent    string `parquet:"parent_id,dict"`
+	Templates bool   `parquet:"templates"`
+}
+
+// check reads requests (rows sorted) and returns those that have an id that is or begins with prefix, the newest first.
+func (p *period) check(t map[string]*table, rows []int32, prefix string) (out []store.RequestRef, err error) {
+	requests := make([]requestIDs, 0, len(rows))
+	if err := scattered(t["requests"], rows, func(_ int32, r *requestIDs) { requests = append(requests, *r) }); err != nil {
+		return nil, err
 	}
-	r := requestOf(&rows[0], nil)
-	want := slices.Clone(rows[0].SequenceRows)
+	var want []int32
+	for _, r := range requests {
+		want = append(want, r.SequenceRows...)
+	}
 	slices.Sort(want)
-	err = scattered(t["sequences"], want, func(_ int32, q *store.SequenceRow) { r.Sequences = append(r.Sequences, sequenceOf(q, r)) })
-	if err != nil {
-		return ref, false, err
+	sequences := map[int32]*sequenceIDs{}
+	if err := scattered(t["sequences"], slices.Compact(want), func(at int32, q *sequenceIDs) { sequences[at] = q }); err != nil {
+		return nil, err
 	}
-	ref = store.RequestRef{Period: p.m.ID, Row: int64(row), Name: r.Name(), At: rows[0].From}
-	for _, id := range r.IDs() {
-		ok = ok || strings.HasPrefix(id, prefix)
-		ref.Exact = ref.Exact || id == prefix
+	for i := len(requests) - 1; i >= 0; i-- {
+		k := requests[i]
+		r := requestOf(&store.RequestRow{RequestID: k.RequestID, ResponseID: k.ResponseID, TraceID: k.TraceID, Templates: k.Templates}, nil)
+		for _, at := range k.SequenceRows {
+			q := sequences[at]
+			r.Sequences = append(r.Sequences, sequenceOf(&store.SequenceRow{ID: q.ID, External: q.External, Parent: q.Parent, Templates: q.Templates}, r))
+		}
+		ref, ok := store.RequestRef{Period: p.m.ID, Row: int64(rows[i]), Name: r.Name(), At: k.From}, false
+		for _, id := range r.IDs() {
+			ok = ok || strings.HasPrefix(id, prefix)
+			ref.Exact = ref.Exact || id == prefix
+		}
+		if ok {
+			out = append(out, ref)
+		}
 	}
-	return ref, ok, nil
+	return out, nil
 }

@@ -63,7 +63,7 @@ type mark struct {
 }
 
 func (m mark) compare(o mark) int {
-	return cmp.Or(cmp.Compare(o.key, m.key), cmp.Compare(o.from, m.from), cmp.Compare(m.period, o.period), cmp.Compare(m.row, o.row))
+	return cmp.Or(cmp.Compare(o.key, m.key), cmp.Compare(o.from, m.from), cmp.Compare(m.period, o.period), cmp.Compare(o.row, m.row))
 }
 
 func (m mark) String() string { return fmt.Sprintf("%d,%d,%d,%s", m.key, m.from, m.row, m.period) }
@@ -152,31 +152,36 @@ func (p *period) best(t *table, f store.Filter, column string, after *mark, w *w
 			return err
 		}
 	}
-	if err := narrow(column, func(least, most int64) bool {
-		return (after == nil || least <= after.key) && (len(*w) <= f.Limit || most >= (*w)[0].key)
-	}); err != nil {
-		return err
-	}
-	for _, s := range spans {
-		for from := s.from; from < s.to; from += listStep {
-			if err := p.bestOf(t, span{from, min(from+listStep, s.to)}, f, column, after, w); err != nil {
-				return err
-			}
+	for { // from the newest on; what has been found narrows what is left
+		if err := narrow(column, func(least, most int64) bool {
+			return (after == nil || least <= after.key) && (len(*w) <= f.Limit || most >= (*w)[0].key)
+		}); err != nil {
+			return err
+		}
+		if len(spans) == 0 {
+			return nil
+		}
+		last := &spans[len(spans)-1]
+		piece := span{max(last.from, last.to-listStep), last.to}
+		if last.to = piece.from; last.from == last.to {
+			spans = spans[:len(spans)-1]
+		}
+		if err := p.bestOf(t, piece, f, column, after, w); err != nil {
+			return err
 		}
 	}
-	return nil
 }
 
 // listStep is how many rows are looked at at once.
-const listStep = 1 << 16
+const listStep = 1 << 14
 
 func (p *period) bestOf(t *table, s span, f store.Filter, column string, after *mark, w *worst) error {
 	keys, err := t.readColumn(column, s)
 	if err != nil {
 		return err
 	}
-	froms := keys
-	if column != "from_unix_ns" {
+	var froms []int64 // without a choice by time, equal keys come in the order in which they lie
+	if column != "from_unix_ns" && (f.From != 0 || f.To != 0 || f.At != 0) {
 		if froms, err = t.readColumn("from_unix_ns", s); err != nil {
 			return err
 		}
@@ -199,11 +204,20 @@ func (p *period) bestOf(t *table, s span, f store.Filter, column string, after *
 		}
 	}
 	for i, key := range keys {
-		from := froms[i]
+		var from, length int64
+		switch {
+		case froms != nil:
+			from = froms[i]
+		case column == "from_unix_ns":
+			from = key
+		}
+		if lengths != nil {
+			length = lengths[i]
+		}
 		switch {
 		case from < f.From || f.To != 0 && from >= f.To,
-			f.Over > 0 && lengths[i] <= f.Over,
-			f.At != 0 && (from > f.At || from+lengths[i] < f.At),
+			f.Over > 0 && length <= f.Over,
+			f.At != 0 && (from > f.At || from+length < f.At),
 			seen != nil && seen[i] == 0,
 			class != nil && !class[i],
 			len(*w) > f.Limit && key < (*w)[0].key:

@@ -21,7 +21,8 @@ import (
 type log struct {
 	fs      vfs.FS
 	dir     string
-	segment int64 // bytes after which a new file is begun
+	segment int64  // bytes after which a new file is begun
+	floor   uint64 // number of the first file that is not forgotten
 
 	mu       sync.Mutex
 	pending  []*batch
@@ -254,7 +255,7 @@ func (l *log) rotate() error {
 	if l.writer != nil {
 		l.letGo()
 	}
-	number := l.current().number + 1
+	number := max(l.current().number+1, l.floor)
 	path := l.path(number)
 	out, err := l.fs.Create(path)
 	if err != nil {
@@ -326,7 +327,7 @@ func (l *log) Forget(ctx context.Context, before store.Position) error {
 		return nil
 	}
 	// First the marks: without them a sender could append again what is about to be forgotten.
-	b, err := json.Marshal(l.kept)
+	b, err := json.Marshal(keptMarks{Begin: l.segments[n].number, Kept: l.kept})
 	if err != nil {
 		return err
 	}

@@ -18,11 +18,11 @@ import (
 
 // How files are written. A page is what a look-up has to unpack, in each column.
 const (
-	pageBytes    = 64 << 10
+	pageBytes    = 16 << 10
 	groupRows    = 1 << 20
 	writeAtOnce  = 1 << 12 // rows
 	bufferedOut  = 256 << 10
-	bufferedPage = 64 << 10
+	bufferedPage = 16 << 10
 	boundBytes   = 512 // of a text in a page's bounds: look-ups by id need them whole
 )
 
@@ -56,7 +56,7 @@ func writeRows[T any](f vfs.FS, path string, rows []T) (info fileInfo, err error
 	defer func() { err = errors.Join(err, out.Close()) }()
 	buffer := bufio.NewWriterSize(out, bufferedOut)
 	sum := &hashed{w: buffer, h: sha256.New()}
-	w := parquet.NewGenericWriter[T](sum, parquet.Compression(&zstd.Codec{Level: zstd.SpeedDefault}), parquet.PageBufferSize(pageBytes),
+	w := parquet.NewGenericWriter[T](sum, parquet.Compression(&zstd.Codec{Level: zstd.SpeedDefault}), parquet.PageBufferSize(pageBytes), parquet.DataPageStatistics(false),
 		parquet.MaxRowsPerRowGroup(groupRows), parquet.CreatedBy("whylate", "1", ""), parquet.ColumnIndexSizeLimit(func([]string) int { return boundBytes }))
 	for from := 0; from < len(rows); from += writeAtOnce {
 		if _, err := w.Write(rows[from:min(from+writeAtOnce, len(rows))]); err != nil {

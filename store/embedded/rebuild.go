@@ -72,10 +72,13 @@ func iterationOf(r *store.IterationRow, end int64, sums ledger.Sums) ledger.Iter
 	sums.Gap += r.Gap + r.Idle
 	sums.Unknown += r.Unknown
 	sums.Busy += r.End - end - r.Gap - r.Idle - r.Unknown
-	sums.Work = sums.Work.Add(ledger.Work{
-		ledger.WorkIterations: float64(r.Worked), ledger.WorkPrefillTokens: float64(r.PrefillTokens), ledger.WorkPrefillContext: float64(r.PrefillContext) / 2,
-		ledger.WorkDecodeSeqs: float64(r.DecodeSeqs), ledger.WorkDecodeContext: float64(r.DecodeContext), ledger.WorkLogprobRows: float64(r.LogprobRows),
-		ledger.WorkPromptLogprobs: float64(r.PromptLogprobs), ledger.WorkPenaltyRows: float64(r.PenaltyRows), ledger.WorkGrammarRows: float64(r.GrammarRows)})
+	if r.Worked != 0 {
+		prefill := int64(r.Tokens) - r.DecodeSeqs - r.MoreDecode
+		sums.Work = sums.Work.Add(ledger.Work{
+			ledger.WorkIterations: float64(r.Worked), ledger.WorkPrefillTokens: float64(prefill), ledger.WorkPrefillContext: float64(prefill*prefill+r.MorePrefill) / 2,
+			ledger.WorkDecodeSeqs: float64(r.DecodeSeqs), ledger.WorkDecodeContext: float64(r.DecodeContext), ledger.WorkLogprobRows: float64(r.LogprobRows),
+			ledger.WorkPromptLogprobs: float64(r.PromptLogprobs), ledger.WorkPenaltyRows: float64(r.PenaltyRows), ledger.WorkGrammarRows: float64(r.GrammarRows)})
+	}
 	it.Sums = sums
 	return it
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -21,6 +22,12 @@ import (
 // keptFile holds the last sequences of all sources as of the last [log.Forget].
 const keptFile = "kept.json"
 
+// keptMarks is its content.
+type keptMarks struct {
+	Begin uint64            `json:"begin"` // files before this one are forgotten, whether or not they are gone
+	Kept  map[string]uint64 `json:"kept"`  // by sourceKey
+}
+
 // openLog finds the files of a log, cuts torn tails and learns what is kept of each source. It always begins a new file to
 // write to, at the first append.
 func openLog(f vfs.FS, dir string, segmentBytes int64) (*log, error) {
@@ -29,14 +36,17 @@ func openLog(f vfs.FS, dir string, segmentBytes int64) (*log, error) {
 	if err := f.Mkdir(dir); err != nil {
 		return nil, diskError("open the log", dir, err)
 	}
+	var marks keptMarks
 	switch b, err := vfs.ReadFile(f, filepath.Join(dir, keptFile)); {
 	case errors.Is(err, fs.ErrNotExist):
 	case err != nil:
 		return nil, diskError("open the log", keptFile, err)
-	case json.Unmarshal(b, &l.kept) != nil:
-		l.kept = map[string]uint64{}
+	case json.Unmarshal(b, &marks) != nil:
+		marks = keptMarks{}
 		l.notes = append(l.notes, wire.Gap{Why: "the log's " + keptFile + " is damaged: frames that had been forgotten may be taken up again if their senders repeat them"})
 	}
+	maps.Copy(l.kept, marks.Kept)
+	l.floor = marks.Begin
 	list, err := f.ReadDir(dir)
 	if err != nil {
 		return nil, diskError("open the log", dir, err)
@@ -45,6 +55,12 @@ func openLog(f vfs.FS, dir string, segmentBytes int64) (*log, error) {
 		digits, ok := strings.CutSuffix(e.Name, segmentSuffix)
 		number, err := strconv.ParseUint(digits, 10, 64)
 		if !ok || err != nil || e.Dir {
+			continue
+		}
+		if number < marks.Begin { // a forgetting that was not finished
+			if err := f.Remove(filepath.Join(dir, e.Name)); err != nil {
+				return nil, diskError("open the log", filepath.Join(dir, e.Name), err)
+			}
 			continue
 		}
 		l.segments = append(l.segments, segment{number: number, size: e.Size})

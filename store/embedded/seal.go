@@ -1,12 +1,12 @@
 package embedded
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"hash/fnv"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/whylate/whylate/internal/vfs"
@@ -125,7 +125,7 @@ func (s *Store) publish(ctx context.Context, c *content, m manifest) (store.Peri
 	m.From, m.To = c.span()
 	h := fnv.New32a()
 	fmt.Fprintf(h, "%s %d %d %d %v", engineKey(m.Engine), m.First, m.Last, m.From, m.Replaces)
-	m.ID = cmp.Or(m.ID, fmt.Sprintf("%s-%08x-%d-%d", time.Unix(0, m.From).UTC().Format("20060102T150405"), h.Sum32(), m.First, m.Last))
+	m.ID = s.freeID(fmt.Sprintf("%s-%08x-%d-%d", time.Unix(0, m.From).UTC().Format("20060102T150405"), h.Sum32(), m.First, m.Last))
 	final := filepath.Join(s.sealed(), m.ID)
 	tmp := filepath.Join(s.sealed(), tmpPrefix+m.ID)
 	fail := func(err error) (store.PeriodInfo, error) {
@@ -135,8 +135,10 @@ func (s *Store) publish(ctx context.Context, c *content, m manifest) (store.Peri
 		}
 		return store.PeriodInfo{}, diskError("seal", final, err)
 	}
-	if err := s.fs.RemoveAll(tmp); err != nil {
-		return fail(err)
+	for _, left := range []string{tmp, final} { // by a publication that failed: a period of that name is not known
+		if err := s.fs.RemoveAll(left); err != nil {
+			return fail(err)
+		}
 	}
 	if err := s.fs.Mkdir(tmp); err != nil {
 		return fail(err)
@@ -178,6 +180,17 @@ func (s *Store) publish(ctx context.Context, c *content, m manifest) (store.Peri
 	s.periods = append(kept, p)
 	s.sort()
 	return p.m.info(), nil
+}
+
+// freeID is an id that no period has: want, or want with a number.
+func (s *Store) freeID(want string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	id := want
+	for n := 2; slices.ContainsFunc(s.periods, func(p *period) bool { return p.m.ID == id }); n++ {
+		id = fmt.Sprintf("%s-%d", want, n)
+	}
+	return id
 }
 
 // span is the time that the content is about: of its requests, and of its iterations where there are any.

@@ -361,3 +361,27 @@ func fillLog(b *testing.B, s *Store, iterations int) {
 		}
 	}
 }
+
+// BenchmarkRows measures reading 300 iterations of one engine, and nothing beside them.
+func BenchmarkRows(b *testing.B) {
+	s := scratch(b)
+	e, rs := generated(1, 100_000, 64, 250)
+	sealed(b, s, e, rs, nil, 100_000)
+	rng := rand.New(rand.NewPCG(1, 1))
+	var took []time.Duration
+	for b.Loop() {
+		start := time.Now()
+		err := s.periods[0].use([]string{"iterations"}, func(t map[string]*table) error {
+			rows, err := readRows[store.IterationRow](t["iterations"], rng.Int64N(99_000), 300)
+			if len(rows) != 300 {
+				b.Fatal(len(rows))
+			}
+			return err
+		})
+		if err != nil {
+			b.Fatal(err)
+		}
+		took = append(took, time.Since(start))
+	}
+	quantiles(b, "rows300", took)
+}

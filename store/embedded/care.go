@@ -27,24 +27,17 @@ func (s *Store) Verify(ctx context.Context) ([]store.PeriodInfo, error) {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		p.verify()
-		i := p.info()
-		if p.isGone() {
-			continue
+		if p, ok := s.verify(p); ok {
+			out = append(out, p.info())
 		}
-		out = append(out, i)
 	}
 	return out, nil
 }
 
-func (p *period) isGone() bool {
-	p.mu.RLock()
-	defer p.mu.RUnlock()
-	return p.gone
-}
-
-func (p *period) verify() {
-	m, err := readManifest(p.s.fs, p.dir)
+// verify reads all files of a period. It returns the period as it is afterwards: another one where a manifest has been restored. It is not ok
+// for one that is not there any more.
+func (s *Store) verify(p *period) (*period, bool) {
+	m, err := readManifest(s.fs, p.dir)
 	var bad []string
 	if err != nil {
 		bad = append(bad, err.Error())
@@ -56,23 +49,39 @@ func (p *period) verify() {
 		}
 		if !ok {
 			bad = append(bad, t.Name+".parquet: the manifest does not name it")
-		} else if err := verifyFile(p.s.fs, filepath.Join(p.dir, t.Name+".parquet"), want); err != nil {
+		} else if err := verifyFile(s.fs, filepath.Join(p.dir, t.Name+".parquet"), want); err != nil {
 			bad = append(bad, fmt.Sprintf("%s.parquet: %v", t.Name, err))
 		}
 	}
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.gone {
-		return
+	if p.gone { // while it was read
+		p.mu.Unlock()
+		return nil, false
 	}
 	was := p.damaged
 	p.damaged = strings.Join(bad, "; ")
-	if err == nil {
-		p.m = m
-	}
 	if was != "" || p.damaged != "" {
 		p.closeTables() // what was opened may have been another file
 	}
+	p.mu.Unlock()
+	if p.m.Files == nil && err == nil {
+		q := &period{s: s, dir: p.dir, m: m, damaged: strings.Join(bad, "; ")}
+		s.swap(p, q)
+		return q, true
+	}
+	return p, true
+}
+
+// swap puts another period in the place of one. Whoever holds the old one asks again.
+func (s *Store) swap(old, q *period) {
+	s.forget(old)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.periods = slices.Clone(s.periods)
+	if i := slices.Index(s.periods, old); i >= 0 {
+		s.periods[i] = q
+	}
+	s.sort()
 }
 
 func verifyFile(f vfs.FS, path string, want fileInfo) error {
@@ -122,7 +131,7 @@ func (s *Store) Retain(ctx context.Context, policy store.Policy, now time.Time) 
 			done.Periods++
 			done.Bytes += n
 		case old(p, policy.Detail) && len(p.m.Dropped) == 0 && p.info().Damaged == "":
-			n, err := p.dropDetail()
+			n, err := s.dropDetail(p)
 			if err != nil {
 				return done, err
 			}
@@ -145,12 +154,9 @@ func (s *Store) remove(p *period) error {
 }
 
 // dropDetail lets go of the tables of which the retention is over: first the manifest says so, then they are unlinked.
-func (p *period) dropDetail() (freed int64, err error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+func (s *Store) dropDetail(p *period) (freed int64, err error) {
 	m := p.m
 	m.Files = map[string]fileInfo{}
-	m.Dropped = nil
 	for name, f := range p.m.Files {
 		if tableOf(name).Keep == store.KeepDetail {
 			m.Dropped = append(m.Dropped, name)
@@ -164,13 +170,12 @@ func (p *period) dropDetail() (freed int64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	if err := vfs.WriteFile(p.s.fs, filepath.Join(p.dir, manifestFile), b); err != nil {
+	if err := vfs.WriteFile(s.fs, filepath.Join(p.dir, manifestFile), b); err != nil {
 		return 0, diskError("let go of detail", p.dir, err)
 	}
-	p.m = m
-	p.closeTables()
+	s.swap(p, &period{s: s, dir: p.dir, m: m})
 	for _, name := range m.Dropped {
-		if err := p.s.fs.Remove(filepath.Join(p.dir, name+".parquet")); err != nil {
+		if err := s.fs.Remove(filepath.Join(p.dir, name+".parquet")); err != nil {
 			return freed, diskError("let go of detail", p.dir, err) // it is swept at the next open
 		}
 	}
@@ -203,7 +208,9 @@ func (s *Store) Export(ctx context.Context, dir string) error {
 	var failed []error
 	for _, p := range ps {
 		if err := p.export(ctx, dir); err != nil {
-			if !errors.Is(err, store.ErrCorrupt) && !errors.Is(err, errGone) {
+			if errors.Is(err, errGone) {
+				err = &store.Error{Err: store.ErrNotFound, What: "export", Where: p.m.ID, Value: "it was merged or let go meanwhile", Remedy: "export again"}
+			} else if !errors.Is(err, store.ErrCorrupt) {
 				return err
 			}
 			failed = append(failed, err) // the rest is exported

@@ -26,6 +26,9 @@ const (
 	boundBytes   = 512 // of a text in a page's bounds: look-ups by id need them whole
 )
 
+// codec is shared: it keeps its encoders.
+var codec = &zstd.Codec{Level: zstd.SpeedDefault}
+
 // fileInfo is what a manifest says about a file.
 type fileInfo struct {
 	Rows   int64  `json:"rows"`
@@ -56,7 +59,7 @@ func writeRows[T any](f vfs.FS, path string, rows []T) (info fileInfo, err error
 	defer func() { err = errors.Join(err, out.Close()) }()
 	buffer := bufio.NewWriterSize(out, bufferedOut)
 	sum := &hashed{w: buffer, h: sha256.New()}
-	w := parquet.NewGenericWriter[T](sum, parquet.Compression(&zstd.Codec{Level: zstd.SpeedDefault}), parquet.PageBufferSize(pageBytes), parquet.DataPageStatistics(false),
+	w := parquet.NewGenericWriter[T](sum, parquet.Compression(codec), parquet.PageBufferSize(pageBytes), parquet.DataPageStatistics(false),
 		parquet.MaxRowsPerRowGroup(groupRows), parquet.CreatedBy("whylate", "1", ""), parquet.ColumnIndexSizeLimit(func([]string) int { return boundBytes }))
 	for from := 0; from < len(rows); from += writeAtOnce {
 		if _, err := w.Write(rows[from:min(from+writeAtOnce, len(rows))]); err != nil {

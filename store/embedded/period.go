@@ -15,9 +15,9 @@ import (
 type period struct {
 	s   *Store
 	dir string
+	m   manifest // never changes: what changes on disk becomes another period
 
 	mu      sync.RWMutex // held for reading while files are in use
-	m       manifest
 	tables  map[string]*table
 	used    uint64 // by Store.clock
 	damaged string // what is wrong with it: it is left out of answers

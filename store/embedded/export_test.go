@@ -1,0 +1,84 @@
+package embedded
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/whylate/whylate/store/storetest"
+)
+
+// TestDuckDBOpensAnExport is run where WHYLATE_DUCKDB_PYTHON names a Python with duckdb (python3 -m venv V && V/bin/pip install duckdb): every
+// column of docs/tables.md is there with its type, and sums are those of the ledger.
+func TestDuckDBOpensAnExport(t *testing.T) {
+	python := os.Getenv("WHYLATE_DUCKDB_PYTHON")
+	if python == "" {
+		t.Skip("set WHYLATE_DUCKDB_PYTHON to a Python that has duckdb")
+	}
+	s, err := Open(filepath.Join(t.TempDir(), "data"), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	b := storetest.Random(t, 5, 300)
+	_, sealed := storetest.SealAll(t, s, b, 100, 300)
+	dir := filepath.Join(t.TempDir(), "export")
+	if err := s.Export(ctx, dir); err != nil {
+		t.Fatal(err)
+	}
+	e := b.Engines[0]
+	var tokens, stints uint64
+	for i := range e.Iterations {
+		tokens += uint64(e.Iterations[i].Tokens)
+	}
+	for _, r := range sealed {
+		for _, q := range r.Sequences {
+			for i := range q.Stints {
+				stints += q.Stints[i].Sum()
+			}
+		}
+	}
+	out, err := exec.Command(python, "-c", `
+import duckdb, re, sys
+d = sys.argv[1]
+tables = {}
+for line in open(d + "/tables.md"):
+    if line.startswith("## "): name = line[3:].strip(); tables[name] = []
+    m = re.match(r"\| .(\w+). \| ([A-Z]+(?:\[\])?) \|", line)
+    if m: tables[name].append(m.groups())
+for name, want in tables.items():
+    if name == "ids": continue
+    have = [r[:2] for r in duckdb.sql(f"describe select * from '{d}/{name}/*.parquet'").fetchall()]
+    assert have == want, (name, have, want)
+one = lambda q: duckdb.sql(q.replace("@", d + "/")).fetchall()[0][0]
+print(one("select sum(tokens) from '@iterations/*.parquet'"),
+      one("select sum(coalesce(list_sum(s.tokens), 0) + if(len(s.tokens) = 0, s.iterations, 0)) from read_parquet('@stints/*.parquet', filename='f') s join read_parquet('@sequences/*.parquet', filename='f', file_row_number=true) q on split_part(s.f, '/', -1) = split_part(q.f, '/', -1) and s.sequence_row = q.file_row_number where not q.guest"),
+      one("select count(*) from '@requests/*.parquet'"))
+`, dir).CombinedOutput()
+	if want := fmt.Sprintf("%d %d %d", tokens, stints, len(sealed)); err != nil || strings.TrimSpace(string(out)) != want {
+		t.Errorf("want %s, got %s, %v", want, out, err)
+	}
+}
+
+// TestExportMillion writes what docs/adr/0005-store.py measures: ten engines of 10⁵ iterations, exported to WHYLATE_EXPORT.
+func TestExportMillion(t *testing.T) {
+	dir := os.Getenv("WHYLATE_EXPORT")
+	if dir == "" {
+		t.Skip("set WHYLATE_EXPORT to a new directory")
+	}
+	s, err := Open(filepath.Join(t.TempDir(), "data"), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	for k := range uint64(10) {
+		e, rs := generated(k, 100_000, 64, 250)
+		sealed(t, s, e, rs, nil, 100_000)
+	}
+	if err := s.Export(ctx, dir); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -15,7 +15,7 @@ const home = "HOME=/home/op"
 
 // input is a file in /etc/whylate and an environment.
 func input(text string, environ ...string) Input {
-	return Input{File: "/etc/whylate/whylate.yaml", Environ: append(environ, home), Dir: "/work",
+	return Input{File: "/etc/whylate/whylate.yaml", Environ: append(environ, home), Dir: "/srv",
 		ReadFile: func(string) ([]byte, error) { return []byte(text), nil }}
 }
 
@@ -58,9 +58,9 @@ func TestPrecedence(t *testing.T) {
 		"log.level":     "log.level = warn, from /etc/whylate/whylate.yaml:4:14; hides info from default",
 		"log.format":    "log.format = text, from default",
 		"rings.dir":     "rings.dir = /etc/whylate/rings, from /etc/whylate/whylate.yaml:6:8; hides /dev/shm/whylate from default",
-		"data_dir":      "data_dir = /work/data, from environment variable WHYLATE_DATA_DIR; hides /home/op/.local/share/whylate from default",
+		"data_dir":      "data_dir = /srv/data, from environment variable WHYLATE_DATA_DIR; hides /home/op/.local/share/whylate from default",
 		"rings.follow":  "rings.follow = false, from flag --rings-follow; hides true from default",
-		"tokens_file":   `tokens_file = /work/tokens, from flag --tokens-file; hides "" from default`,
+		"tokens_file":   `tokens_file = /srv/tokens, from flag --tokens-file; hides "" from default`,
 	} {
 		e, err := c.Explain(key)
 		if err != nil || e.String() != want {

@@ -81,7 +81,7 @@ func (c *explainer) find(f Finding) {
 
 func (c *explainer) describe() {
 	r := c.r
-	d := Request{Name: query.Name(r), IDs: query.IDs(r), Class: r.Class, Path: r.Path, Status: r.Status, End: r.End,
+	d := Request{Name: r.Name(), IDs: r.IDs(), Class: r.Class, Path: r.Path, Status: r.Status, End: r.End,
 		Sequences: len(r.Sequences), Output: c.a.Output, Received: c.a.From}
 	if c.e != nil {
 		d.Engine = c.e.ID.String()
@@ -250,7 +250,7 @@ func (c *explainer) dearest(n uint64) []Culprit {
 		if len(out) == 3 || k.Marginal < float64(worthLeast) {
 			break
 		}
-		out = append(out, Culprit{Kind: "request", ID: query.Name(k.Seq.Request), Role: k.Phase.String(), NS: int64(k.Marginal), Detail: fmt.Sprintf("%d tokens", k.Tokens)})
+		out = append(out, Culprit{Kind: "request", ID: k.Seq.Request.Name(), Role: k.Phase.String(), NS: int64(k.Marginal), Detail: fmt.Sprintf("%d tokens", k.Tokens)})
 	}
 	return out
 }
@@ -319,7 +319,7 @@ func (c *explainer) prefills() {
 			if len(f.Culprits) == 3 || k.NS < 0.1*float64(ns) {
 				break
 			}
-			name := query.Name(k.Seq.Request)
+			name := k.Seq.Request.Name()
 			f.Culprits = append(f.Culprits, Culprit{Kind: "request", ID: name, Role: "prefill", NS: int64(k.NS),
 				Detail: fmt.Sprintf("%d prompt tokens computed in iterations %d to %d", k.Tokens, k.First, k.Last)})
 			f.Iterations = append(f.Iterations, k.First, k.Last)
@@ -380,7 +380,7 @@ func (c *explainer) preemptions() {
 		case p.Preemptor != nil && p.Preemptor.Request == c.r:
 			text += "; the blocks were taken for its own growth"
 		case p.Preemptor != nil:
-			name := query.Name(p.Preemptor.Request)
+			name := p.Preemptor.Request.Name()
 			text += fmt.Sprintf("; the growth of %s took the blocks (%d were free)", name, p.FreeBlocks)
 			f.Culprits = append(f.Culprits, Culprit{Kind: "request", ID: name, Role: "preemptor", Detail: fmt.Sprintf("in iteration %d", p.Iteration)})
 		}
@@ -489,7 +489,7 @@ func (c *explainer) inFlight() {
 	f := &InFlight{Iteration: it.Number, Since: it.Decided, For: c.l.Book.Now - it.Decided}
 	o := account.Inspect(c.e, c.m, it)
 	for _, k := range o.Members {
-		if name := query.Name(k.Seq.Request); !slices.Contains(f.Members, name) {
+		if name := k.Seq.Request.Name(); !slices.Contains(f.Members, name) {
 			f.Members = append(f.Members, name)
 		}
 	}

@@ -7,7 +7,6 @@ import (
 
 	"github.com/whylate/whylate/account"
 	"github.com/whylate/whylate/ledger"
-	"github.com/whylate/whylate/query"
 )
 
 // queue explains the wait between the scheduler taking the request up and scheduling it, by the limit that stopped
@@ -154,7 +153,7 @@ func (c *explainer) holders(q *ledger.Sequence, away bool) []Culprit {
 	}
 	var out []Culprit
 	for _, h := range largest(held, 6) {
-		out = append(out, Culprit{Kind: "request", ID: query.Name(h.r), Role: "held", Detail: fmt.Sprintf("%.0f%s blocks", h.amount, of)})
+		out = append(out, Culprit{Kind: "request", ID: h.r.Name(), Role: "held", Detail: fmt.Sprintf("%.0f%s blocks", h.amount, of)})
 	}
 	return out
 }
@@ -168,7 +167,7 @@ type share struct {
 // largest returns the n largest shares, the largest first; equal ones in the order of their names.
 func largest(shares []share, n int) []share {
 	slices.SortFunc(shares, func(a, b share) int {
-		return cmp.Or(cmp.Compare(b.amount, a.amount), cmp.Compare(query.Name(a.r), query.Name(b.r)))
+		return cmp.Or(cmp.Compare(b.amount, a.amount), cmp.Compare(a.r.Name(), b.r.Name()))
 	})
 	return shares[:min(n, len(shares))]
 }
@@ -202,7 +201,7 @@ func (c *explainer) heads(q *ledger.Sequence, first, last uint64) []Culprit {
 		if s.need > 0 {
 			detail = fmt.Sprintf("for %s, needed %d blocks with %d free", Span(s.ns), s.need, s.free)
 		}
-		out = append(out, Culprit{Kind: "request", ID: query.Name(r), Role: "head of line", NS: s.ns, Detail: detail})
+		out = append(out, Culprit{Kind: "request", ID: r.Name(), Role: "head of line", NS: s.ns, Detail: detail})
 	}
 	slices.SortFunc(out, func(a, b Culprit) int { return cmp.Or(cmp.Compare(b.NS, a.NS), cmp.Compare(a.ID, b.ID)) })
 	if len(out) > 3 {
@@ -222,7 +221,7 @@ func (c *explainer) sequenceLimit(q *ledger.Sequence, ns int64) {
 	stays := c.others(first, last, func(_ *ledger.Stint, f, l uint64) float64 { return float64(l - f + 1) })
 	var names []string
 	for _, k := range largest(stays, 5) {
-		name := query.Name(k.r)
+		name := k.r.Name()
 		f.Culprits = append(f.Culprits, Culprit{Kind: "request", ID: name, Role: "held", Detail: fmt.Sprintf("%.0f sequence-iterations of %d", k.amount, last-first+1)})
 		names = append(names, name)
 	}
@@ -253,7 +252,7 @@ func (c *explainer) tokenBudget(q *ledger.Sequence, ns int64) {
 	})
 	var names []string
 	for _, k := range largest(tokens, 3) {
-		culprit := Culprit{Kind: "request", ID: query.Name(k.r), Role: "held", Detail: fmt.Sprintf("%.0f tokens", k.amount)}
+		culprit := Culprit{Kind: "request", ID: k.r.Name(), Role: "held", Detail: fmt.Sprintf("%.0f tokens", k.amount)}
 		f.Culprits = append(f.Culprits, culprit)
 		names = append(names, fmt.Sprintf("%s (%s)", culprit.ID, culprit.Detail))
 	}

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/whylate/whylate/ledger"
-	"github.com/whylate/whylate/query"
 )
 
 // Span prints nanoseconds as a person reads them: milliseconds, from a second on seconds, to three digits.
@@ -51,7 +50,7 @@ func list(names []string, n int) string {
 func requestNames(qs []*ledger.Sequence) []string {
 	var names []string
 	for _, q := range qs {
-		if name := query.Name(q.Request); !slices.Contains(names, name) {
+		if name := q.Request.Name(); !slices.Contains(names, name) {
 			names = append(names, name)
 		}
 	}

@@ -51,7 +51,7 @@ func (x *index) refresh(requests []*ledger.Request) {
 }
 
 func (x *index) add(r *ledger.Request) {
-	ids := IDs(r)
+	ids := r.IDs()
 	if n := x.seen[r]; n != len(ids) { // the order may have changed with the number: a doubled entry does no harm
 		for _, id := range ids {
 			x.recent = append(x.recent, idEntry{id, r})

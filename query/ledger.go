@@ -4,7 +4,6 @@ package query
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/whylate/whylate/account"
@@ -42,36 +41,6 @@ func (l *Ledger) Refresh(b *ledger.Book) {
 	l.ids.refresh(b.Requests)
 }
 
-// IDs returns every id under which a person may know the request, the most telling first, each once.
-func IDs(r *ledger.Request) []string {
-	ids := []string{r.RequestID, r.ResponseID}
-	for _, q := range r.Sequences {
-		ids = append(ids, q.External, q.Parent, q.ID)
-		if r.ResponseID == "" && strings.HasPrefix(q.External, "cmpl-") && r.RequestID != "" {
-			ids = append(ids, "cmpl-"+r.RequestID) // the completion id in the response body
-		}
-	}
-	ids = append(ids, r.TraceID)
-	var out []string
-	for _, id := range ids {
-		if id != "" && !slices.Contains(out, id) {
-			out = append(out, id)
-		}
-	}
-	return out
-}
-
-// Name is the id by which answers call a request: the client's own if there is one.
-func Name(r *ledger.Request) string {
-	if r == nil {
-		return "unknown"
-	}
-	if ids := IDs(r); len(ids) > 0 {
-		return ids[0]
-	}
-	return "unknown"
-}
-
 // NotFound says that no request has an id.
 type NotFound struct {
 	ID    string
@@ -94,7 +63,7 @@ func (e *Ambiguous) Error() string {
 	fmt.Fprintf(&b, "%q may mean any of %d requests; give more of the id:", e.ID, len(e.Matches)+e.More)
 	shown := e.Matches[:min(len(e.Matches), 10)]
 	for _, r := range shown {
-		fmt.Fprintf(&b, "\n  %s", strings.Join(IDs(r), "  "))
+		fmt.Fprintf(&b, "\n  %s", strings.Join(r.IDs(), "  "))
 	}
 	if n := len(e.Matches) + e.More - len(shown); n > 0 {
 		fmt.Fprintf(&b, "\n  … and %d more", n)

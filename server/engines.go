@@ -8,7 +8,6 @@ import (
 	"github.com/whylate/whylate/account"
 	"github.com/whylate/whylate/api"
 	"github.com/whylate/whylate/ledger"
-	"github.com/whylate/whylate/query"
 )
 
 const (
@@ -86,7 +85,7 @@ func oldestWaiter(e *ledger.Engine, now int64) *api.Waiter {
 	for _, q := range e.Sequences {
 		since, where := waitsSince(q)
 		if since != 0 && (w == nil || now-since > w.Waited) {
-			w, oldest = &api.Waiter{Request: query.Name(q.Request), Waited: max(now-since, 0), Where: where}, q
+			w, oldest = &api.Waiter{Request: q.Request.Name(), Waited: max(now-since, 0), Where: where}, q
 		}
 	}
 	if w != nil {
@@ -131,7 +130,7 @@ func whyWaits(e *ledger.Engine, q *ledger.Sequence, where account.Part, now int6
 		why = "preempted; " + why
 	}
 	if skip.Head != nil && skip.Head != q {
-		why += ", behind " + query.Name(skip.Head.Request)
+		why += ", behind " + skip.Head.Request.Name()
 	}
 	if row := e.Row(skip.Last); row != nil && row.Head == q && row.Need > 0 {
 		why += fmt.Sprintf(": needs %d, %d are free", row.Need, row.FreeBlocks)
@@ -152,5 +151,5 @@ func holdersAt(e *ledger.Engine, n uint64) string {
 		return ""
 	}
 	k := e.Holdings[i-1].Holders[0]
-	return fmt.Sprintf("%s (%d)", query.Name(k.Seq.Request), k.Blocks)
+	return fmt.Sprintf("%s (%d)", k.Seq.Request.Name(), k.Blocks)
 }

@@ -67,7 +67,7 @@ func (s *Local) Requests(_ context.Context, q api.RequestsQuery) (*api.RequestLi
 
 func requestRow(a *account.Account) api.RequestRow {
 	r := a.Request
-	row := api.RequestRow{Name: query.Name(r), IDs: query.IDs(r), Class: r.Class, Received: a.From, State: a.State, Status: r.Status, End: r.End,
+	row := api.RequestRow{Name: r.Name(), IDs: r.IDs(), Class: r.Class, Received: a.From, State: a.State, Status: r.Status, End: r.End,
 		E2E: a.E2E(), TTFT: a.TTFT, TPOT: a.TPOT, Sequences: len(r.Sequences), Output: a.Output}
 	for _, q := range r.Sequences {
 		row.Prompt = max(row.Prompt, q.Prompt)
@@ -192,7 +192,7 @@ func (s *Local) did(r *ledger.Request, n uint64) string {
 					word = "preempted: " + k.Reason.String()
 				}
 				if k.Head != nil && k.Head.Request != r {
-					word += " (" + query.Name(k.Head.Request) + ")"
+					word += " (" + k.Head.Request.Name() + ")"
 				}
 				add(word)
 			}
@@ -212,7 +212,7 @@ func iterationRow(e *ledger.Engine, m *account.Model, it *ledger.Iteration) api.
 	row := api.IterationRow{Number: it.Number, Alias: it.Alias, Decided: it.Decided, Tokens: it.Tokens, Members: it.Members, Running: it.Running,
 		Waiting: it.Waiting, Free: it.FreeBlocks, Emitted: it.Emitted, Discarded: it.Discarded, Stop: it.Stop, Need: it.Need, Complete: it.Complete(), InFlight: it.End == 0}
 	if it.Head != nil {
-		row.Head = query.Name(it.Head.Request)
+		row.Head = it.Head.Request.Name()
 	}
 	if it.End == 0 {
 		return row
@@ -240,7 +240,7 @@ func (s *Local) Iteration(_ context.Context, q api.IterationQuery) (*api.Iterati
 	m := s.l.Model(e)
 	d := &api.IterationDetail{Engine: e.ID.String(), Row: iterationRow(e, m, it), Statement: diagnose.DescribeIteration(s.l, e, it)}
 	for _, k := range account.Members(e, m, it.Number) {
-		d.Members = append(d.Members, api.MemberRow{Request: query.Name(k.Seq.Request), Sequence: k.Seq.ID, Phase: k.Phase, Tokens: k.Tokens, Before: k.Before,
+		d.Members = append(d.Members, api.MemberRow{Request: k.Seq.Request.Name(), Sequence: k.Seq.ID, Phase: k.Phase, Tokens: k.Tokens, Before: k.Before,
 			Joined: k.Joined, Share: int64(k.Share), Marginal: int64(k.Marginal), Special: special(k.Seq)})
 	}
 	o := account.Inspect(e, m, it)
@@ -248,7 +248,7 @@ func (s *Local) Iteration(_ context.Context, q api.IterationQuery) (*api.Iterati
 	seen := map[*ledger.Request]bool{}
 	for _, w := range o.Waiters { // the longest wait of each request comes first
 		if !seen[w.Seq.Request] {
-			d.Waiters = append(d.Waiters, api.WaiterRow{Request: query.Name(w.Seq.Request), NS: w.NS, Where: w.Where})
+			d.Waiters = append(d.Waiters, api.WaiterRow{Request: w.Seq.Request.Name(), NS: w.NS, Where: w.Where})
 		}
 		seen[w.Seq.Request] = true
 	}
@@ -257,9 +257,9 @@ func (s *Local) Iteration(_ context.Context, q api.IterationQuery) (*api.Iterati
 	}
 	for _, p := range e.Preemptions {
 		if p.Iteration == it.Number {
-			row := api.PreemptRow{Victim: query.Name(p.Victim.Request), Lost: p.Lost, Blocks: p.Blocks, Free: p.FreeBlocks}
+			row := api.PreemptRow{Victim: p.Victim.Request.Name(), Lost: p.Lost, Blocks: p.Blocks, Free: p.FreeBlocks}
 			if p.Preemptor != nil {
-				row.Preemptor = query.Name(p.Preemptor.Request)
+				row.Preemptor = p.Preemptor.Request.Name()
 			}
 			d.Preemptions = append(d.Preemptions, row)
 		}
@@ -267,7 +267,7 @@ func (s *Local) Iteration(_ context.Context, q api.IterationQuery) (*api.Iterati
 	for _, h := range e.Holdings {
 		if h.Iteration == it.Number {
 			for _, k := range h.Holders {
-				d.Holders = append(d.Holders, api.HolderRow{Request: query.Name(k.Seq.Request), Blocks: k.Blocks, Weight: k.Weight})
+				d.Holders = append(d.Holders, api.HolderRow{Request: k.Seq.Request.Name(), Blocks: k.Blocks, Weight: k.Weight})
 			}
 		}
 	}
@@ -306,7 +306,7 @@ func newRows(ns []account.New) []api.NewRow {
 	for _, n := range ns {
 		row := api.NewRow{What: n.What, First: n.First}
 		for _, q := range n.By {
-			if name := query.Name(q.Request); !slices.Contains(row.By, name) {
+			if name := q.Request.Name(); !slices.Contains(row.By, name) {
 				row.By = append(row.By, name)
 			}
 		}

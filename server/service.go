@@ -61,7 +61,7 @@ func (s *Server) Explain(ctx context.Context, q api.ExplainQuery) (*diagnose.Exp
 func (s *Server) holds(ctx context.Context, id string) (*Local, error) {
 	unlock := s.hot.lock()
 	r, err := s.hot.l.Find(id)
-	exact := err == nil && slices.Contains(query.IDs(r), id)
+	exact := err == nil && slices.Contains(r.IDs(), id)
 	unlock()
 	var several *query.Ambiguous
 	if exact || errors.As(err, &several) {

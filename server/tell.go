@@ -151,8 +151,8 @@ func (w *watcher) engine(l *query.Ledger, e *ledger.Engine) (out []api.Event) {
 	for _, p := range e.Preemptions {
 		if p.At > w.preempts[e.ID] {
 			w.preempts[e.ID] = p.At
-			out = append(out, api.Event{Kind: api.EventPreempted, At: p.At, Engine: e.ID.String(), Iteration: p.Iteration, Request: query.Name(p.Victim.Request),
-				Text: fmt.Sprintf("%s lost %d blocks and %d computed tokens", query.Name(p.Victim.Request), p.Blocks, p.Lost)})
+			out = append(out, api.Event{Kind: api.EventPreempted, At: p.At, Engine: e.ID.String(), Iteration: p.Iteration, Request: p.Victim.Request.Name(),
+				Text: fmt.Sprintf("%s lost %d blocks and %d computed tokens", p.Victim.Request.Name(), p.Blocks, p.Lost)})
 		}
 	}
 	return out
@@ -168,7 +168,7 @@ func (w *watcher) requests(l *query.Ledger) (out []api.Event) {
 		}
 		newest = max(newest, r.LastByte)
 		a := l.Account(r)
-		out = append(out, api.Event{Kind: api.EventRequest, At: r.LastByte, Request: query.Name(r), NS: a.E2E(), Text: fmt.Sprintf("%s took %s: %s", query.Name(r), diagnose.Span(a.E2E()), r.End)})
+		out = append(out, api.Event{Kind: api.EventRequest, At: r.LastByte, Request: r.Name(), NS: a.E2E(), Text: fmt.Sprintf("%s took %s: %s", r.Name(), diagnose.Span(a.E2E()), r.End)})
 	}
 	w.ended = newest
 	return out

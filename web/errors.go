@@ -46,7 +46,7 @@ func problemOf(err error) (int, api.Problem) {
 	case errors.As(err, &several):
 		p.Code, p.ID, p.Count = api.CodeAmbiguous, several.ID, len(several.Matches)+several.More
 		for _, r := range several.Matches[:min(len(several.Matches), candidates)] {
-			p.Candidates = append(p.Candidates, query.IDs(r))
+			p.Candidates = append(p.Candidates, r.IDs())
 		}
 		p.Hint = "ask again with one of the candidates' ids"
 		return http.StatusConflict, p

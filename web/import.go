@@ -29,7 +29,7 @@ func (h *Handler) importCapture(w http.ResponseWriter, r *http.Request, a *argum
 	}
 	defer leave()
 	control := http.NewResponseController(w)
-	body := &patient{r: http.MaxBytesReader(w, r.Body, h.opts.MaxImport), control: control, timeout: h.opts.ReadTimeout}
+	body := &patient{r: http.MaxBytesReader(connection(w), r.Body, h.opts.MaxImport), control: control, timeout: h.opts.ReadTimeout}
 	_ = control.SetWriteDeadline(time.Time{})
 	result, err := importer.Import(r.Context(), api.ImportQuery{Name: name}, body)
 	_ = control.SetReadDeadline(time.Now().Add(h.opts.ReadTimeout))
@@ -44,6 +44,18 @@ func (h *Handler) importCapture(w http.ResponseWriter, r *http.Request, a *argum
 	w.Header().Set("Content-Type", jsonType)
 	_, _ = w.Write(b.Bytes()) // whoever asked may be gone
 	return nil
+}
+
+// connection is the innermost writer. [http.MaxBytesReader] tells only that one of a body that is too long; it then lets the answer be read
+// before it hangs up, instead of resetting the connection under it.
+func connection(w http.ResponseWriter) http.ResponseWriter {
+	for {
+		outer, ok := w.(interface{ Unwrap() http.ResponseWriter })
+		if !ok {
+			return w
+		}
+		w = outer.Unwrap()
+	}
 }
 
 // patient is a body of which each piece must come within a time.

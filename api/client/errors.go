@@ -47,7 +47,7 @@ func kindOf(p api.Problem) error {
 	return &Refused{Code: p.Code, Message: p.Message, Hint: p.Hint}
 }
 
-// known is a request of which only the ids are known: query.IDs gives them back in their order.
+// known is a request of which only the ids are known: IDs gives them back in their order.
 func known(ids []string) *ledger.Request {
 	r := &ledger.Request{}
 	for i, id := range ids {

@@ -134,7 +134,7 @@ func (w *rower) engine(b before) error {
 // order decides which sequences are in the period and numbers sequences and requests.
 func (w *rower) order() {
 	w.requests = slices.Clone(w.p.Requests)
-	slices.SortStableFunc(w.requests, func(x, y *ledger.Request) int { return cmp.Compare(firstSeen(x), firstSeen(y)) })
+	slices.SortStableFunc(w.requests, func(x, y *ledger.Request) int { return cmp.Compare(x.FirstSeen(), y.FirstSeen()) })
 	in := map[*ledger.Sequence]bool{}
 	add := func(q *ledger.Sequence) {
 		if q != nil && !in[q] {
@@ -211,22 +211,6 @@ func (w *rower) ref(q *ledger.Sequence) int32 {
 		return i
 	}
 	return -1
-}
-
-// firstSeen is the first time that anybody saw the request.
-func firstSeen(r *ledger.Request) int64 {
-	t := r.Received
-	for _, q := range r.Sequences {
-		for _, s := range []int64{q.Submitted, q.Arrived, q.Queued} {
-			if s != 0 && (t == 0 || s < t) {
-				t = s
-			}
-		}
-	}
-	if t == 0 && len(r.Clients) > 0 {
-		t = r.Clients[0].Sent
-	}
-	return t
 }
 
 // iterations makes the rows of the period. Running sums become what each tile added to them.
@@ -360,7 +344,7 @@ func (w *rower) events() {
 
 // requestRow makes the row of one request with the sums of its account, and its clients' rows.
 func (w *rower) requestRow(r *ledger.Request) {
-	a := account.Of(r, w.p.Model, firstSeen(r)) // it is over: what now is does not matter, but for one that no server saw
+	a := account.Of(r, w.p.Model, r.FirstSeen()) // it is over: what now is does not matter, but for one that no server saw
 	row := store.RequestRow{Engine: w.key, From: a.From, E2E: a.E2E(), TTFT: a.TTFT, TTFTEnds: a.TTFTEnd, TPOT: a.TPOT, State: string(a.State),
 		Output: int32(a.Output), TailOutput: int32(a.TailOutput), RequestID: r.RequestID, ResponseID: r.ResponseID, TraceID: r.TraceID, TraceParent: r.TraceParent,
 		Path: r.Path, Class: r.Class, Received: r.Received, FirstByte: r.FirstByte, LastByte: r.LastByte, Disconnect: r.Disconnect, Status: int32(r.Status),
@@ -381,7 +365,7 @@ func (w *rower) requestRow(r *ledger.Request) {
 		}
 	}
 	if r.Received == 0 && len(r.Sequences) == 0 { // its client's record is all there is: there is no account
-		row.From, row.E2E, row.Seen, row.State = firstSeen(r), 0, 0, stateUnseen
+		row.From, row.E2E, row.Seen, row.State = r.FirstSeen(), 0, 0, stateUnseen
 	}
 	if a.Tail != nil {
 		row.Reason = int32(a.Tail.Reason)

@@ -16,7 +16,13 @@ type Ledger struct {
 	ids      index
 	models   map[*ledger.Engine]*fitted
 	odd      map[*ledger.Engine][]account.Odd
-	accounts map[*ledger.Request]*account.Account
+	accounts map[*ledger.Request]made
+}
+
+// made is an account and the model that it was made with.
+type made struct {
+	*account.Account
+	model *account.Model
 }
 
 // fitted is a model and what it was fitted on.
@@ -37,9 +43,25 @@ func Open(b *ledger.Book) *Ledger {
 func (l *Ledger) Refresh(b *ledger.Book) {
 	l.Book = b
 	l.odd = map[*ledger.Engine][]account.Odd{}
-	l.accounts = map[*ledger.Request]*account.Account{}
 	l.ids.refresh(b.Requests)
+	old := l.accounts
+	l.accounts = map[*ledger.Request]made{}
+	if len(old) > mostKept {
+		return
+	}
+	for _, r := range b.Requests {
+		if a, ok := old[r]; ok && a.State == account.Finished && a.To < b.Now-settled {
+			l.accounts[r] = a
+		}
+	}
 }
+
+// settled is how long after its end, in ns, an account is made anew when more is known: sources do not arrive in step. mostKept bounds how many
+// are kept, at about a kilobyte each.
+const (
+	settled  = 10e9
+	mostKept = 200_000
+)
 
 // NotFound says that no request has an id.
 type NotFound struct {
@@ -118,16 +140,16 @@ func (l *Ledger) Odd(e *ledger.Engine) []account.Odd {
 
 // Account returns the account of r up to the newest time of the book.
 func (l *Ledger) Account(r *ledger.Request) *account.Account {
-	a := l.accounts[r]
-	if a == nil {
-		var m *account.Model
-		if e := EngineOf(r); e != nil {
-			m = l.Model(e)
-		}
-		a = account.Of(r, m, l.Book.Now)
+	var m *account.Model
+	if e := EngineOf(r); e != nil {
+		m = l.Model(e)
+	}
+	a, ok := l.accounts[r]
+	if !ok || a.model != m {
+		a = made{account.Of(r, m, l.Book.Now), m}
 		l.accounts[r] = a
 	}
-	return a
+	return a.Account
 }
 
 // EngineOf is the engine that served the request, nil if none took it up.

@@ -34,7 +34,7 @@ func Keys() []string {
 // Select returns the accounts of the requests that match, in the selector's order. Requests that no server saw have no
 // account and are left out.
 func (l *Ledger) Select(s Selector) ([]*account.Account, error) {
-	key, err := keyOf(s.By)
+	key, err := Key(s.By)
 	if err != nil {
 		return nil, err
 	}
@@ -66,7 +66,8 @@ func (l *Ledger) Select(s Selector) ([]*account.Account, error) {
 	return out, nil
 }
 
-func keyOf(by string) (func(*account.Account) int64, error) {
+// Key returns what a list is sorted by, in ns, the largest first: see Selector.By. It is nil for arrival.
+func Key(by string) (func(*account.Account) int64, error) {
 	switch by {
 	case "":
 		return nil, nil

@@ -49,10 +49,14 @@ func (s *Local) Requests(_ context.Context, q api.RequestsQuery) (*api.RequestLi
 		}
 		first = n
 	}
+	key, err := query.Key(q.Sort)
+	if err != nil {
+		return nil, &api.InvalidArgument{Argument: "sort", Value: q.Sort, Problem: err.Error()}
+	}
 	defer s.lock()()
 	all, err := s.l.Select(query.Selector{By: q.Sort, At: q.At, Over: q.Over, From: q.From, To: q.To, Class: q.Class})
 	if err != nil {
-		return nil, &api.InvalidArgument{Argument: "sort", Value: q.Sort, Problem: err.Error()}
+		return nil, err
 	}
 	out := &api.RequestList{Matched: len(all), Statement: account.StatementOf(all), ClientOnly: len(s.l.ClientOnly())}
 	for i := first; i < len(all); i++ {
@@ -60,7 +64,11 @@ func (s *Local) Requests(_ context.Context, q api.RequestsQuery) (*api.RequestLi
 			out.Next = strconv.Itoa(i)
 			break
 		}
-		out.Requests = append(out.Requests, requestRow(all[i]))
+		row := requestRow(all[i])
+		if key != nil {
+			row.Sorted = key(all[i])
+		}
+		out.Requests = append(out.Requests, row)
 	}
 	return out, nil
 }

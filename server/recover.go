@@ -26,8 +26,8 @@ func (s *Server) recover(ctx context.Context) error {
 	}
 	for id, through := range s.sealed {
 		s.hot.forget(id, through, func(q *ledger.Sequence) bool {
-			refs, err := s.store.Find(ctx, q.ID, 1)
-			return err == nil && len(refs) > 0 && refs[0].Exact
+			sealed, err := s.store.Has(ctx, id, q.ID)
+			return err == nil && sealed
 		})
 	}
 	return nil

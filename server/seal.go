@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"sort"
+	"sync"
 	"time"
 
 	"github.com/whylate/whylate/api"
@@ -13,12 +14,18 @@ import (
 
 // seal seals what is older than the hot period, lets go of it in memory and in the log, and keeps to the retention.
 func (s *Server) seal(ctx context.Context) {
-	until := s.set.Now().Add(-s.set.HotPeriod).UnixNano()
+	until := s.sealUntil()
 	for _, e := range s.hot.engines() {
 		if err := s.sealEngine(ctx, e, until); err != nil {
 			s.faults.note("seal "+e.ID.String(), err, s.set.Now())
 			s.set.Log.Error("seal", "engine", e.ID.String(), "error", err)
 		}
+	}
+	if n, err := s.store.Compact(ctx, mergedRows, mergeFan); err != nil {
+		s.faults.note("merge periods", err, s.set.Now())
+		s.set.Log.Error("merge periods", "error", err)
+	} else if n > 0 {
+		s.set.Log.Info("periods merged", "fewer", n)
 	}
 	if err := s.trimLog(ctx); err != nil {
 		s.faults.note("trim the log", err, s.set.Now())
@@ -32,17 +39,82 @@ func (s *Server) seal(ctx context.Context) {
 	}
 }
 
+// mergedRows is how many iterations a merged period has at most: reading one to merge it takes about a kilobyte of memory each.
+// mergeFan is how many of like size become one.
+const (
+	mergedRows = 500_000
+	mergeFan   = 6
+)
+
+// sealUntil is the time (Unix ns) up to which is sealed: the hot period ago, or later where too many iterations ended since.
+func (s *Server) sealUntil() int64 {
+	defer s.hot.lock()()
+	now := s.set.Now()
+	until := now.Add(-s.set.HotPeriod)
+	engines := s.hot.l.Book.Engines
+	more := sort.Search(int(now.Sub(until)/time.Second), func(k int) bool {
+		return endedSince(engines, until.Add(time.Duration(k)*time.Second).UnixNano()) <= s.set.HotIterations
+	})
+	return until.Add(time.Duration(more) * time.Second).UnixNano()
+}
+
+// endedSince counts the iterations that ended at t (Unix ns) or later, or have not ended.
+func endedSince(engines []*ledger.Engine, t int64) (n int) {
+	for _, e := range engines {
+		n += len(e.Iterations) - endedBefore(e, t)
+	}
+	return n
+}
+
+// endedBefore counts the iterations in memory that ended before t (Unix ns).
+func endedBefore(e *ledger.Engine, t int64) int {
+	return sort.Search(len(e.Iterations), func(k int) bool { return e.Iterations[k].End == 0 || e.Iterations[k].End >= t })
+}
+
+// unsealed is how many iterations are in memory and nowhere else but in the log.
+func (s *Server) unsealed() (n int) {
+	defer s.hot.lock()()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, e := range s.hot.l.Book.Engines {
+		if last := e.Last(); len(e.Iterations) > 0 && last > s.sealed[e.ID] {
+			n += min(int(last-s.sealed[e.ID]), len(e.Iterations))
+		}
+	}
+	return n
+}
+
+// sealAgain seals at regular intervals, and before its time where too much is in memory.
+func (s *Server) sealAgain(ctx context.Context) {
+	due, full := time.NewTicker(s.set.SealEvery), time.NewTicker(time.Second)
+	defer due.Stop()
+	defer full.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-due.C:
+			s.seal(ctx)
+		case <-full.C:
+			if s.unsealed() > s.set.HotIterations+s.set.HotIterations/4 {
+				s.seal(ctx)
+			}
+		}
+	}
+}
+
 // sealEngine seals an engine's iterations that ended before until (Unix ns), and the requests that are over.
 func (s *Server) sealEngine(ctx context.Context, e *ledger.Engine, until int64) error {
 	s.mu.Lock()
 	after := s.sealed[e.ID]
 	s.mu.Unlock()
-	// The period only points at what is alive, so the hot period holds still while it is written. Frames go on to be
-	// acknowledged meanwhile: the log does not wait for this lock.
+	// The period only points at what is alive, so the hot period holds still until it is copied. Frames go on to be acknowledged
+	// meanwhile: the log does not wait for this lock.
 	s.hot.mu.Lock()
-	defer s.hot.mu.Unlock()
+	unlock := sync.OnceFunc(s.hot.mu.Unlock)
+	defer unlock()
 	s.hot.show()
-	n := sort.Search(len(e.Iterations), func(k int) bool { return e.Iterations[k].End == 0 || e.Iterations[k].End >= until })
+	n := endedBefore(e, until)
 	through := e.First + uint64(n) - 1
 	if n == 0 || through <= after {
 		return nil
@@ -52,19 +124,20 @@ func (s *Server) sealEngine(ctx context.Context, e *ledger.Engine, until int64) 
 	if p == nil {
 		return nil
 	}
-	began := s.set.Now()
-	info, err := s.store.Seal(ctx, p)
-	if err != nil {
-		return err
-	}
 	sealed := map[*ledger.Sequence]bool{}
 	for _, r := range p.Requests {
 		for _, q := range r.Sequences {
 			sealed[q] = true
 		}
 	}
-	s.hot.a.ForgetIf(e.ID, through, func(q *ledger.Sequence) bool { return sealed[q] })
-	s.hot.l.Refresh(s.hot.a.Live())
+	began := s.set.Now()
+	p.Copied = unlock
+	info, err := s.store.Seal(ctx, p)
+	if err != nil {
+		return err
+	}
+	unlock() // sealed already, it was not copied
+	s.hot.forget(e.ID, through, func(q *ledger.Sequence) bool { return sealed[q] })
 	s.mu.Lock()
 	s.sealed[e.ID] = through
 	s.mu.Unlock()

@@ -53,6 +53,11 @@ func (s *Store) verify(p *period) (*period, bool) {
 			bad = append(bad, fmt.Sprintf("%s.parquet: %v", t.Name, err))
 		}
 	}
+	if err == nil && m.Filter != nil {
+		if err := verifyFile(s.fs, filepath.Join(p.dir, filterFile), *m.Filter); err != nil {
+			bad = append(bad, fmt.Sprintf("%s: %v", filterFile, err))
+		}
+	}
 	p.mu.Lock()
 	if p.gone { // while it was read
 		p.mu.Unlock()

@@ -310,6 +310,7 @@ func (w *rower) sequence(q *ledger.Sequence) {
 		}
 		c.stints = append(c.stints, t)
 	}
+	c.omitUsual(&r, row)
 	r.Stints = int32(len(c.stints)) - r.StintRow
 	w.skips(q, row, begin, limit)
 	r.Skips = int32(len(c.skips)) - r.SkipRow

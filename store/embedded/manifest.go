@@ -12,7 +12,8 @@ import (
 	"github.com/whylate/whylate/store"
 )
 
-// format is the version of a sealed period's files. Older ones are read; a newer one is refused by name. Format 2 has a filter of ids.
+// format is the version of a sealed period's files. Older ones are read; a newer one is refused by name. Format 2 has a filter of ids,
+// and no rows for the stints of most sequences.
 const format = 2
 
 const manifestFile = "manifest.json"

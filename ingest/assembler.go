@@ -17,7 +17,7 @@ type Assembler struct {
 	byID      map[sequenceKey]*ledger.Sequence
 	fresh     []*ledger.Sequence // not given to a request yet
 	requests  []*ledger.Request
-	unsorted  bool // requests were added since they were last sorted
+	sorted    int // requests that are in order of their first sight; those after them were added since
 	byParent  map[sequenceKey]*ledger.Request
 	byTrace   map[string]*ledger.Request
 	byRequest map[string][]*ledger.Request

@@ -15,11 +15,11 @@ func (a *Assembler) Forget(id ledger.EngineID, through uint64) {
 }
 
 // ForgetIf is Forget for those sequences that also sealed returns true for: where sealing and forgetting are two moments, more
-// may have ended in between.
-func (a *Assembler) ForgetIf(id ledger.EngineID, through uint64, sealed func(*ledger.Sequence) bool) {
+// may have ended in between. It returns the requests that are gone.
+func (a *Assembler) ForgetIf(id ledger.EngineID, through uint64, sealed func(*ledger.Sequence) bool) []*ledger.Request {
 	g := a.engines[id]
 	if g == nil || through < g.e.First || through > g.e.Completed() {
-		return
+		return nil
 	}
 	a.update()
 	e := g.e
@@ -32,9 +32,9 @@ func (a *Assembler) ForgetIf(id ledger.EngineID, through uint64, sealed func(*le
 		}
 		return gone[q]
 	})
-	a.release(gone)
+	released := a.release(id, gone)
 	if through < e.First {
-		return
+		return released
 	}
 	e.Firsts = account.Firsts(e)
 	last := e.Row(through)
@@ -44,6 +44,7 @@ func (a *Assembler) ForgetIf(id ledger.EngineID, through uint64, sealed func(*le
 	old := func(n uint64) bool { return n <= through }
 	e.Preemptions = slices.DeleteFunc(e.Preemptions, func(p *ledger.Preemption) bool { return old(p.Iteration) })
 	e.Holdings = slices.DeleteFunc(e.Holdings, func(h ledger.Holding) bool { return old(h.Iteration) })
+	return released
 }
 
 // first is the first iteration that a sequence lived through, 0 if it has seen none yet.
@@ -55,31 +56,62 @@ func first(q *ledger.Sequence) uint64 {
 	return n
 }
 
-// release forgets sequences wherever they are known, and the requests that have no other.
-func (a *Assembler) release(gone map[*ledger.Sequence]bool) {
+// release forgets sequences of an engine wherever they are known, and the requests that have no other, which it returns.
+func (a *Assembler) release(id ledger.EngineID, gone map[*ledger.Sequence]bool) []*ledger.Request {
 	ended := map[*ledger.Request]bool{}
-	a.requests = slices.DeleteFunc(a.requests, func(r *ledger.Request) bool {
-		if len(r.Sequences) == 0 {
-			return false
-		}
-		for _, q := range r.Sequences {
-			if !gone[q] {
-				return false
-			}
+	var out []*ledger.Request
+	for q := range gone {
+		r := q.Request
+		if r == nil || ended[r] || slices.ContainsFunc(r.Sequences, func(s *ledger.Sequence) bool { return !gone[s] }) {
+			continue
 		}
 		ended[r] = true
-		return true
-	})
-	maps.DeleteFunc(a.byID, func(_ sequenceKey, q *ledger.Sequence) bool { return gone[q] })
-	maps.DeleteFunc(a.byParent, func(_ sequenceKey, r *ledger.Request) bool { return ended[r] })
-	maps.DeleteFunc(a.byTrace, func(_ string, r *ledger.Request) bool { return ended[r] })
-	maps.DeleteFunc(a.byRequest, func(_ string, rs []*ledger.Request) bool {
-		return !slices.ContainsFunc(rs, func(r *ledger.Request) bool { return !ended[r] })
-	})
-	for _, s := range a.sources {
-		maps.DeleteFunc(s.handles, func(_ uint32, q *ledger.Sequence) bool { return gone[q] })
-		maps.DeleteFunc(s.http, func(_ uint32, r *ledger.Request) bool { return ended[r] })
+		out = append(out, r)
+		if a.byTrace[r.TraceID] == r {
+			delete(a.byTrace, r.TraceID)
+		}
+		if rs := a.byRequest[r.RequestID]; len(rs) > 0 {
+			if rs = slices.DeleteFunc(rs, func(k *ledger.Request) bool { return k == r }); len(rs) > 0 {
+				a.byRequest[r.RequestID] = rs
+			} else {
+				delete(a.byRequest, r.RequestID)
+			}
+		}
 	}
+	for q := range gone {
+		for _, incarnation := range []string{id.Incarnation, ""} { // it may have been met before its engine was known
+			if key := (sequenceKey{incarnation, q.ID}); a.byID[key] == q {
+				delete(a.byID, key)
+			}
+			if parent := (sequenceKey{incarnation, q.Parent}); ended[a.byParent[parent]] {
+				delete(a.byParent, parent)
+			}
+		}
+	}
+	a.drop(ended)
+	for _, s := range a.sources {
+		if s.id.Incarnation == id.Incarnation {
+			maps.DeleteFunc(s.handles, func(_ uint32, q *ledger.Sequence) bool { return gone[q] })
+			maps.DeleteFunc(s.http, func(_ uint32, r *ledger.Request) bool { return ended[r] })
+		}
+	}
+	return out
+}
+
+// drop takes requests off the list.
+func (a *Assembler) drop(gone map[*ledger.Request]bool) {
+	before := 0
+	kept := a.requests[:0]
+	for i, r := range a.requests {
+		if !gone[r] {
+			kept = append(kept, r)
+		} else if i < a.sorted {
+			before++
+		}
+	}
+	clear(a.requests[len(kept):])
+	a.requests = kept
+	a.sorted -= before
 }
 
 // Sealable reports whether a sequence ended in iterations up to through, and its request's exchange with it: nothing more can

@@ -38,7 +38,8 @@ func (s *Server) recover(ctx context.Context) error {
 func (h *hot) forget(id ledger.EngineID, through uint64, isSealed func(*ledger.Sequence) bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.a.ForgetIf(id, through, isSealed)
+	gone := h.a.ForgetIf(id, through, isSealed)
+	h.l.Forget(gone)
 	h.l.Refresh(h.a.Live())
 }
 

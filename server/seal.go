@@ -12,29 +12,27 @@ import (
 	"github.com/whylate/whylate/store"
 )
 
-// seal seals what is older than the hot period, lets go of it in memory and in the log, and keeps to the retention.
+// seal seals what is older than the hot period, lets go of it in memory and in the log, merges, and keeps to the retention.
 func (s *Server) seal(ctx context.Context) {
-	until := s.sealUntil()
-	for _, e := range s.hot.engines() {
-		if err := s.sealEngine(ctx, e, until); err != nil {
-			s.faults.note("seal "+e.ID.String(), err, s.set.Now())
-			s.set.Log.Error("seal", "engine", e.ID.String(), "error", err)
+	failed := func(what string, err error) {
+		if err != nil && ctx.Err() == nil { // at the end what is under way is given up: the log has it
+			s.faults.note(what, err, s.set.Now())
+			s.set.Log.Error(what, "error", err)
 		}
 	}
-	if n, err := s.store.Compact(ctx, mergedRows, mergeFan); err != nil {
-		s.faults.note("merge periods", err, s.set.Now())
-		s.set.Log.Error("merge periods", "error", err)
-	} else if n > 0 {
+	until := s.sealUntil()
+	for _, e := range s.hot.engines() {
+		failed("seal "+e.ID.String(), s.sealEngine(ctx, e, until))
+	}
+	failed("trim the log", s.trimLog(ctx))
+	n, err := s.store.Compact(ctx, mergedRows, mergeFan)
+	failed("merge periods", err)
+	if n > 0 {
 		s.set.Log.Info("periods merged", "fewer", n)
 	}
-	if err := s.trimLog(ctx); err != nil {
-		s.faults.note("trim the log", err, s.set.Now())
-		s.set.Log.Error("trim the log", "error", err)
-	}
-	if r, err := s.store.Retain(ctx, s.set.Retention, s.set.Now()); err != nil {
-		s.faults.note("retention", err, s.set.Now())
-		s.set.Log.Error("retention", "error", err)
-	} else if r.Details+r.Periods > 0 {
+	r, err := s.store.Retain(ctx, s.set.Retention, s.set.Now())
+	failed("retention", err)
+	if r.Details+r.Periods > 0 {
 		s.set.Log.Info("retention", "details", r.Details, "periods", r.Periods, "bytes", r.Bytes)
 	}
 }

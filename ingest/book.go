@@ -13,9 +13,7 @@ import (
 func (a *Assembler) Book() *ledger.Book {
 	a.update()
 	for _, c := range a.clients { // nobody will tell any more whose they are
-		r := &ledger.Request{RequestID: c.requestID, TraceID: c.traceID, TraceParent: c.traceParent}
-		a.addRequest(r)
-		c.join(r)
+		a.unserved(c)
 	}
 	a.clients = nil
 	for _, g := range a.engines {
@@ -67,6 +65,9 @@ func (a *Assembler) view() *ledger.Book {
 	b.Requests = a.requests
 	b.Gaps = slices.Clone(a.gaps)
 	for _, s := range a.sources {
+		if s.Name == "" {
+			continue // let go
+		}
 		s.Uncertainty = s.clock.Uncertainty
 		b.Sources = append(b.Sources, s.Source)
 		for _, g := range s.refusals {

@@ -43,6 +43,9 @@ func (a *Assembler) ForgetIf(id ledger.EngineID, through uint64, sealed func(*le
 	e.First = through + 1
 	old := func(n uint64) bool { return n <= through }
 	e.Preemptions = slices.DeleteFunc(e.Preemptions, func(p *ledger.Preemption) bool { return old(p.Iteration) })
+	if len(e.Gaps) > keepGaps {
+		e.Gaps = slices.DeleteFunc(e.Gaps, func(g ledger.Gap) bool { return g.At <= e.BaseEnd })
+	}
 	e.Holdings = slices.DeleteFunc(e.Holdings, func(h ledger.Holding) bool { return old(h.Iteration) })
 	return released
 }
@@ -62,29 +65,16 @@ func (a *Assembler) release(id ledger.EngineID, gone map[*ledger.Sequence]bool) 
 	var out []*ledger.Request
 	for q := range gone {
 		r := q.Request
-		if r == nil || ended[r] || slices.ContainsFunc(r.Sequences, func(s *ledger.Sequence) bool { return !gone[s] }) {
-			continue
-		}
-		ended[r] = true
-		out = append(out, r)
-		if a.byTrace[r.TraceID] == r {
-			delete(a.byTrace, r.TraceID)
-		}
-		if rs := a.byRequest[r.RequestID]; len(rs) > 0 {
-			if rs = slices.DeleteFunc(rs, func(k *ledger.Request) bool { return k == r }); len(rs) > 0 {
-				a.byRequest[r.RequestID] = rs
-			} else {
-				delete(a.byRequest, r.RequestID)
-			}
+		if r != nil && !ended[r] && !slices.ContainsFunc(r.Sequences, func(s *ledger.Sequence) bool { return !gone[s] }) {
+			ended[r] = true
+			out = append(out, r)
 		}
 	}
+	a.unname(gone, ended)
 	for q := range gone {
 		for _, incarnation := range []string{id.Incarnation, ""} { // it may have been met before its engine was known
 			if key := (sequenceKey{incarnation, q.ID}); a.byID[key] == q {
 				delete(a.byID, key)
-			}
-			if parent := (sequenceKey{incarnation, q.Parent}); ended[a.byParent[parent]] {
-				delete(a.byParent, parent)
 			}
 		}
 	}
@@ -96,6 +86,28 @@ func (a *Assembler) release(id ledger.EngineID, gone map[*ledger.Sequence]bool) 
 		}
 	}
 	return out
+}
+
+// unname makes requests that are gone unknown under their names.
+func (a *Assembler) unname(gone map[*ledger.Sequence]bool, ended map[*ledger.Request]bool) {
+	for r := range ended {
+		if a.byTrace[r.TraceID] == r {
+			delete(a.byTrace, r.TraceID)
+		}
+		rs := slices.DeleteFunc(a.byRequest[r.RequestID], func(k *ledger.Request) bool { return k == r })
+		if len(rs) > 0 {
+			a.byRequest[r.RequestID] = rs
+		} else {
+			delete(a.byRequest, r.RequestID)
+		}
+	}
+	for q := range gone {
+		for _, incarnation := range []string{incarnationOf(q), ""} {
+			if parent := (sequenceKey{incarnation, q.Parent}); ended[a.byParent[parent]] {
+				delete(a.byParent, parent)
+			}
+		}
+	}
 }
 
 // drop takes requests off the list.
@@ -115,7 +127,7 @@ func (a *Assembler) drop(gone map[*ledger.Request]bool) {
 }
 
 // Sealable reports whether a sequence ended in iterations up to through, and its request's exchange with it: nothing more can
-// be told of it. An exchange whose front end was not seen ends with its sequences.
+// be told of it. An exchange whose front end was not seen ends with its sequences. See [Assembler.Abandon] for those whose end is lost.
 func Sealable(q *ledger.Sequence, through uint64) bool {
 	if q.Finished == 0 || q.Leave > through || len(q.Skips) > 0 && q.Skips[len(q.Skips)-1].Last > through {
 		return false

@@ -56,6 +56,9 @@ func (l *Ledger) Forget(gone []*ledger.Request) {
 	l.ids.forget(gone)
 }
 
+// ForgetEngine lets go of an engine that the book does not have any more.
+func (l *Ledger) ForgetEngine(e *ledger.Engine) { delete(l.models, e) }
+
 // mostKept bounds how many accounts are kept, at about a kilobyte each.
 const mostKept = 200_000
 

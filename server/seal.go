@@ -20,10 +20,14 @@ func (s *Server) seal(ctx context.Context) {
 			s.set.Log.Error(what, "error", err)
 		}
 	}
+	now := s.set.Now()
+	s.hot.abandon(now.Add(-patience).UnixNano())
 	until := s.sealUntil()
 	for _, e := range s.hot.engines() {
 		failed("seal "+e.ID.String(), s.sealEngine(ctx, e, until))
 	}
+	failed("seal what no engine took up", s.sealUnserved(ctx, until))
+	s.hot.retire(now.Add(-silence).UnixNano())
 	failed("trim the log", s.trimLog(ctx))
 	n, err := s.store.Compact(ctx, mergedRows, mergeFan)
 	failed("merge periods", err)
@@ -36,6 +40,20 @@ func (s *Server) seal(ctx context.Context) {
 		s.set.Log.Info("retention", "details", r.Details, "periods", r.Periods, "bytes", r.Bytes)
 	}
 }
+
+// patience is how long something is waited for that should have been told: the end of a request whose engine died or whose record is lost.
+// silence is how long an engine that was sealed to its end is still listed.
+const (
+	patience = 15 * time.Minute
+	silence  = 24 * time.Hour
+)
+
+// Requests that no engine took up, such as refused ones, are sealed a thousand at once, or when the oldest is ten minutes old: a period costs
+// the same whatever is in it.
+const (
+	unservedAtOnce = 1000
+	unservedFor    = 10 * time.Minute
+)
 
 // mergedRows is how many iterations a merged period has at most: reading one to merge it takes about a kilobyte of memory each.
 // mergeFan is how many of like size become one.
@@ -144,6 +162,46 @@ func (s *Server) sealEngine(ctx context.Context, e *ledger.Engine, until int64) 
 	return nil
 }
 
+// sealUnserved seals requests that are over and that no engine took up.
+func (s *Server) sealUnserved(ctx context.Context, until int64) error {
+	s.hot.mu.Lock()
+	unlock := sync.OnceFunc(s.hot.mu.Unlock)
+	defer unlock()
+	s.hot.show()
+	var over []*ledger.Request
+	oldest := until
+	for _, r := range s.hot.l.Book.Requests {
+		if t := endOfUnserved(r); t != 0 && t < until {
+			over = append(over, r)
+			oldest = min(oldest, t)
+		}
+	}
+	if len(over) == 0 || len(over) < unservedAtOnce && until-oldest < int64(unservedFor) {
+		return nil
+	}
+	if _, err := s.store.Seal(ctx, &store.Period{Requests: over, Copied: unlock}); err != nil {
+		return err
+	}
+	unlock()
+	s.hot.forgetUnserved(over)
+	return nil
+}
+
+// endOfUnserved is when a request was over that no engine took up, in Unix ns; 0 for every other.
+func endOfUnserved(r *ledger.Request) int64 {
+	if !ingest.Unserved(r) {
+		return 0
+	}
+	t := max(r.FirstSeen(), r.LastByte)
+	for _, c := range r.Clients {
+		t = max(t, c.Sent, c.Ended)
+	}
+	for _, q := range r.Sequences {
+		t = max(t, q.Finished)
+	}
+	return t
+}
+
 // logMargin is how much of the log is kept before the oldest thing that is still needed: whoever starts in the middle of a
 // stream knows the membership from the next full record on, and an exchange begins before its sequences are queued.
 const logMargin = 60 * time.Second
@@ -175,12 +233,12 @@ func (s *Server) trimLog(ctx context.Context) error {
 	s.mu.Lock()
 	k := sort.Search(len(s.marks), func(k int) bool { return s.marks[k].at > oldest }) - 1
 	var before store.Position
-	if k > 0 {
+	if k >= 0 {
 		before = s.marks[k].pos
 		s.marks = s.marks[k:]
 	}
 	s.mu.Unlock()
-	if before == (store.Position{}) {
+	if before.Segment <= s.store.LogInfo().First.Segment { // whole files only
 		return nil
 	}
 	return s.store.Forget(ctx, before)

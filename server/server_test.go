@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"os"
+	"runtime"
 	"testing"
 	"time"
 
@@ -42,11 +43,17 @@ type running struct {
 
 func start(t *testing.T, disk vfs.FS, now time.Time) *running {
 	t.Helper()
+	return startAt(t, disk, func() time.Time { return now })
+}
+
+// startAt is start with a clock that may go on.
+func startAt(t *testing.T, disk vfs.FS, now func() time.Time) *running {
+	t.Helper()
 	st, err := embedded.Open("/data", embedded.Options{FS: disk})
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := New(st, Settings{Now: func() time.Time { return now }, SealEvery: time.Hour, HotPeriod: time.Second})
+	s := New(st, Settings{Now: now, SealEvery: time.Hour, HotPeriod: time.Second})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx) }()
@@ -55,6 +62,7 @@ func start(t *testing.T, disk vfs.FS, now time.Time) *running {
 		case err := <-done:
 			t.Fatal(err)
 		default:
+			runtime.Gosched()
 		}
 	}
 	return &running{s, func() {

@@ -100,8 +100,12 @@ func (e *env) printRequests(l *api.RequestList, sort string) {
 	if l.ClientOnly > 0 {
 		fmt.Fprintf(e.out, "%d more were sent by a client and recorded by no server\n", l.ClientOnly)
 	}
-	if l.Matched > 1 {
-		fmt.Fprintf(e.out, "\nWhere the time of these %d requests went (mean %s):\n", l.Matched, diagnose.Span(l.Statement.E2E))
+	if n := l.Statement.Requests; n > 1 {
+		these := fmt.Sprintf("these %d requests", n)
+		if n < l.Matched { // a server adds up what is in its memory
+			these = fmt.Sprintf("the %d of them that are not sealed yet", n)
+		}
+		fmt.Fprintf(e.out, "\nWhere the time of %s went (mean %s):\n", these, diagnose.Span(l.Statement.E2E))
 		t := e.table()
 		for _, p := range l.Statement.Parts {
 			if p.NS != 0 || p.Part == "unexplained" {

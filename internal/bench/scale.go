@@ -8,9 +8,13 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/whylate/whylate/account"
 	"github.com/whylate/whylate/api"
@@ -150,54 +154,81 @@ func scaleOf(s *figure.Sheet, z size, dir string) (p99 float64, err error) {
 	return p99, <-done
 }
 
-// fill seals the engines of a size, and returns some of the requests' ids, chosen at random.
+// fill seals the engines of a size, on all cores, and returns some of the requests' ids, chosen at random.
 func fill(st store.Store, z size) (ids []string, err error) {
-	requests := 0
-	rng := rand.New(rand.NewPCG(1, 1))
+	var group errgroup.Group
+	group.SetLimit(runtime.GOMAXPROCS(0))
+	var mu sync.Mutex
+	each, full := asked/z.engines, 0
 	for k := range z.engines {
-		steady := scenario.NewSteady(scenario.Load{Seed: uint64(k), Replica: fmt.Sprintf("host-%d", k), Batch: 64, Output: 250, Iteration: 10 * time.Millisecond})
-		a := ingest.New()
-		after := uint64(0)
-		for range z.periods {
-			for i := range z.period {
-				if err := steady.Next(); err != nil {
+		group.Go(func() error {
+			some, err := fillEngine(st, z, uint64(k), each)
+			mu.Lock()
+			defer mu.Unlock()
+			ids = append(ids, some...)
+			if full++; z.engines >= 100 && full%10 == 0 {
+				fmt.Fprintf(os.Stderr, "bench: %d of %d engines are sealed\n", full, z.engines)
+			}
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return nil, err
+	}
+	rand.New(rand.NewPCG(1, 1)).Shuffle(len(ids), func(i, j int) { ids[i], ids[j] = ids[j], ids[i] })
+	return ids, nil
+}
+
+// modelRows is how many iterations a model is fitted on: on more it comes out the same here.
+const modelRows = 20_000
+
+// fillEngine seals one engine, and returns the ids of n of its requests, chosen at random.
+func fillEngine(st store.Store, z size, seed uint64, n int) (ids []string, err error) {
+	rng := rand.New(rand.NewPCG(seed, 2))
+	steady := scenario.NewSteady(scenario.Load{Seed: seed, Replica: fmt.Sprintf("host-%d", seed), Batch: 64, Output: 250, Iteration: 10 * time.Millisecond})
+	a := ingest.New()
+	after, requests := uint64(0), 0
+	var model *account.Model
+	for range z.periods {
+		for i := range z.period {
+			if err := steady.Next(); err != nil {
+				return nil, err
+			}
+			if i%512 == 511 || i == z.period-1 {
+				if err := steady.Feed(a); err != nil {
 					return nil, err
 				}
-				if i%512 == 511 || i == z.period-1 {
-					if err := steady.Feed(a); err != nil {
-						return nil, err
-					}
-				}
 			}
-			book := a.Live()
-			e := book.Engines[0]
-			through := e.Completed()
-			fitted, ok := account.Fit(e)
+		}
+		book := a.Live()
+		e := book.Engines[0]
+		if model == nil {
+			head := *e
+			head.Iterations = e.Iterations[:min(modelRows, len(e.Iterations))]
+			fitted, ok := account.Fit(&head)
 			if !ok {
 				return nil, errors.New("no model fits the generated engine")
 			}
-			sealed := map[*ledger.Sequence]bool{}
-			p := store.Cut(e, book.Requests, &fitted, after, through, func(q *ledger.Sequence) bool { return ingest.Sealable(q, through) })
-			for _, r := range p.Requests {
-				sealed[r.Sequences[0]] = true
-				requests++
-				if len(ids) < asked {
-					ids = append(ids, r.RequestID)
-				} else if n := rng.IntN(requests); n < asked {
-					ids[n] = r.RequestID
-				}
-			}
-			if _, err := st.Seal(context.Background(), p); err != nil {
-				return nil, err
-			}
-			a.ForgetIf(e.ID, through, func(q *ledger.Sequence) bool { return sealed[q] })
-			after = through
+			model = &fitted
 		}
-		if z.engines >= 100 && k%10 == 9 {
-			fmt.Fprintf(os.Stderr, "bench: %d of %d engines are sealed\n", k+1, z.engines)
+		through := e.Completed()
+		sealed := map[*ledger.Sequence]bool{}
+		p := store.Cut(e, book.Requests, model, after, through, func(q *ledger.Sequence) bool { return ingest.Sealable(q, through) })
+		for _, r := range p.Requests {
+			sealed[r.Sequences[0]] = true
+			requests++
+			if len(ids) < n {
+				ids = append(ids, r.RequestID)
+			} else if k := rng.IntN(requests); k < n {
+				ids[k] = r.RequestID
+			}
 		}
+		if _, err := st.Seal(context.Background(), p); err != nil {
+			return nil, err
+		}
+		a.ForgetIf(e.ID, through, func(q *ledger.Sequence) bool { return sealed[q] })
+		after = through
 	}
-	rng.Shuffle(len(ids), func(i, j int) { ids[i], ids[j] = ids[j], ids[i] })
 	return ids, nil
 }
 

@@ -31,6 +31,8 @@ type Settings struct {
 	Log       *slog.Logger     // nil = slog.Default()
 	Now       func() time.Time // nil = time.Now
 	Epoch     string           // names this run; "" = the time of its start
+	// Faults tells what goes wrong in the process beside the server, as long as it does. May be nil.
+	Faults func() []api.Fault
 }
 
 func (s Settings) withDefaults() Settings {

@@ -31,11 +31,13 @@ func (h *Handler) importCapture(w http.ResponseWriter, r *http.Request, a *argum
 	control := http.NewResponseController(w)
 	body := &patient{r: http.MaxBytesReader(connection(w), r.Body, h.opts.MaxImport), control: control, timeout: h.opts.ReadTimeout}
 	_ = control.SetWriteDeadline(time.Time{})
-	result, err := importer.Import(r.Context(), api.ImportQuery{Name: name}, body)
+	ctx, done := h.whileAllowed(r, Operator)
+	defer done()
+	result, err := importer.Import(ctx, api.ImportQuery{Name: name}, body)
 	_ = control.SetReadDeadline(time.Now().Add(h.opts.ReadTimeout))
 	_ = control.SetWriteDeadline(time.Now().Add(h.opts.Timeout))
 	if err != nil {
-		return err
+		return because(ctx, err)
 	}
 	var b bytes.Buffer
 	if err := api.WriteJSON(&b, result); err != nil {

@@ -61,8 +61,9 @@ func (s Settings) withDefaults() Settings {
 }
 
 // Server keeps what it acknowledged and answers about it: frames go to the store's log, from there into the hot period, and
-// when what they tell is over into sealed periods. It is an [api.Service] and an [api.Importer].
+// when what they tell is over into sealed periods. It is an [api.Service], an [api.Importer] and an [api.Keeper].
 type Server struct {
+	*Keeper
 	set   Settings
 	store store.Store
 	hot   *hot
@@ -89,7 +90,7 @@ type mark struct {
 // New makes a server on an open store. It answers after Run has read the log.
 func New(st store.Store, set Settings) *Server {
 	set = set.withDefaults()
-	return &Server{set: set, store: st, hot: newHot(set.Now), feed: api.NewFeed(set.Epoch, 4096, 256), queue: make(chan batch, 4096), sealed: map[ledger.EngineID]uint64{}}
+	return &Server{Keeper: NewKeeper(st), set: set, store: st, hot: newHot(set.Now), feed: api.NewFeed(set.Epoch, 4096, 256), queue: make(chan batch, 4096), sealed: map[ledger.EngineID]uint64{}}
 }
 
 // Run reads the log, then takes in, seals and tells until ctx ends. It returns when everything that was acknowledged is on disk,
@@ -104,7 +105,9 @@ func (s *Server) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	wg.Go(func() { s.takeUp(ctx) })
 	wg.Go(func() { s.every(ctx, 500*time.Millisecond, s.tell) })
-	wg.Go(func() { s.every(ctx, s.set.SealEvery, func(ctx context.Context) { s.seal(ctx) }) })
+	wg.Go(func() {
+		s.every(ctx, s.set.SealEvery, func(ctx context.Context) { s.alone(ctx, func() { s.seal(ctx) }) })
+	})
 	if s.set.Rings != "" {
 		wg.Go(func() { s.followRings(ctx) })
 	}

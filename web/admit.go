@@ -61,21 +61,25 @@ func (h *Handler) authorise(w http.ResponseWriter, r *http.Request, need Role) e
 	return nil
 }
 
-// whileAllowed is the request's context until its token may no longer do what needs the role; its cause says so. Whatever may last longer than
-// a moment goes on under it. done is to be called at the end.
+// whileAllowed is the request's context until the server stops, or the token may no longer do what needs the role; its cause says so. Whatever
+// may last longer than a moment goes on under it. done is to be called at the end.
 func (h *Handler) whileAllowed(r *http.Request, need Role) (ctx context.Context, done func()) {
 	ctx, cancel := context.WithCancelCause(r.Context())
-	if h.opts.Tokens == nil {
-		return ctx, func() { cancel(nil) }
+	var recheck <-chan time.Time
+	if h.opts.Tokens != nil {
+		t := time.NewTicker(h.opts.Recheck)
+		context.AfterFunc(ctx, t.Stop)
+		recheck = t.C
 	}
 	go func() {
-		t := time.NewTicker(h.opts.Recheck)
-		defer t.Stop()
 		for {
 			select {
 			case <-ctx.Done():
 				return
-			case <-t.C:
+			case <-h.stop:
+				cancel(&api.Unavailable{What: "the server is stopping"})
+				return
+			case <-recheck:
 				if err := h.authorise(nil, r, need); err != nil {
 					cancel(err)
 					return

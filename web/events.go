@@ -62,8 +62,6 @@ func (h *Handler) events(w http.ResponseWriter, r *http.Request, a *arguments) e
 			if out.send(": quiet\n\n") != nil {
 				return nil
 			}
-		case <-h.stop:
-			return nil
 		case <-ctx.Done():
 			return nil
 		}

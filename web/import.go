@@ -1,7 +1,6 @@
 package web
 
 import (
-	"bytes"
 	"cmp"
 	"io"
 	"net/http"
@@ -39,13 +38,7 @@ func (h *Handler) importCapture(w http.ResponseWriter, r *http.Request, a *argum
 	if err != nil {
 		return because(ctx, err)
 	}
-	var b bytes.Buffer
-	if err := api.WriteJSON(&b, result); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", jsonType)
-	_, _ = w.Write(b.Bytes()) // whoever asked may be gone
-	return nil
+	return writeAnswer(w, result)
 }
 
 // connection is the innermost writer. [http.MaxBytesReader] tells only that one of a body that is too long; it then lets the answer be read

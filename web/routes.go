@@ -156,6 +156,26 @@ var routes = []route{
 		about:  "Takes in the capture file (.wlc) that is the body. What is there already is counted and changes nothing, so an import may be repeated. It answers when what it took is kept.",
 		params: []param{{"name", inQuery, "text", "What the file is called.", "incident.wlc"}},
 		serve:  (*Handler).importCapture},
+	{method: "GET", path: "/store", name: "storeState", role: Viewer, answer: &api.StoreState{},
+		about: "Lists the sealed periods, the damaged ones with what is wrong with them, and says how large the log is.",
+		ask: func(ctx context.Context, s api.Service, a *arguments) (any, error) {
+			k, err := keeper(s)
+			if err != nil {
+				return nil, err
+			}
+			return answer(ctx, a, nothing{}, bare(k.StoreState))
+		}},
+	{method: "POST", path: "/store/verify", name: "verifyStore", role: Operator, answer: &api.StoreVerified{},
+		about: "Reads everything that is sealed and holds it against its checksums. It answers at the end, after as long as that takes, and stops when the caller hangs up.",
+		serve: (*Handler).verifyStore},
+	{method: "POST", path: "/store/compact", name: "compactStore", role: Operator, answer: &api.StoreCompacted{},
+		about:  "Merges small neighbouring periods; meanwhile nothing is sealed. It answers at the end, after as long as that takes, and stops when the caller hangs up: what is merged by then stays so.",
+		params: []param{{"rows", inQuery, "number", "Merge while a period has fewer iterations than this; 1000000 if not given.", "2000000"}},
+		serve:  (*Handler).compactStore},
+	{method: "GET", path: "/store/export", name: "exportStore", role: Operator, answer: &api.ExportEnd{}, media: tarType,
+		about: "Streams everything that is sealed as a tar archive of plain Parquet (TABLE/PERIOD.parquet) with the description of the columns (tables.md). " +
+			"Its last file is export.json: without it, or with an error in it, the export is not whole.",
+		serve: (*Handler).exportStore},
 }
 
 // nothing is the question of those who ask without arguments.

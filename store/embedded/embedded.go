@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/whylate/whylate/internal/vfs"
 	"github.com/whylate/whylate/ledger"
@@ -39,7 +40,8 @@ type Store struct {
 	periods []*period // in order of engine, iterations, time
 	open    int       // periods with open files
 	limit   int
-	clock   uint64 // of uses, to close what was used longest ago
+	clock   uint64        // of uses, to close what was used longest ago
+	exports atomic.Uint64 // files that were written for exports
 	closed  bool
 }
 

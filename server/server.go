@@ -73,7 +73,8 @@ type Server struct {
 
 	mu     sync.Mutex
 	sealed map[ledger.EngineID]uint64 // iterations up to here are sealed
-	marks  []mark                     // where the log was when, oldest first
+	known  map[ledger.EngineID]store.Described
+	marks  []mark // where the log was when, oldest first
 
 	ready   atomic.Bool
 	busy    atomic.Uint64 // batches turned away
@@ -90,7 +91,7 @@ type mark struct {
 // New makes a server on an open store. It answers after Run has read the log.
 func New(st store.Store, set Settings) *Server {
 	set = set.withDefaults()
-	return &Server{Keeper: NewKeeper(st), set: set, store: st, hot: newHot(set.Now), feed: api.NewFeed(set.Epoch, 4096, 256), queue: make(chan batch, 4096), sealed: map[ledger.EngineID]uint64{}}
+	return &Server{Keeper: NewKeeper(st), set: set, store: st, hot: newHot(set.Now), feed: api.NewFeed(set.Epoch, 4096, 256), queue: make(chan batch, 4096), sealed: map[ledger.EngineID]uint64{}, known: map[ledger.EngineID]store.Described{}}
 }
 
 // Run reads the log, then takes in, seals and tells until ctx ends. It returns when everything that was acknowledged is on disk,

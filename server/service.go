@@ -344,9 +344,6 @@ func (s *Server) Overview(ctx context.Context) (*api.Overview, error) {
 	return o, nil
 }
 
-// Changes implements [api.Service].
-func (s *Server) Changes(ctx context.Context) (*api.ChangeList, error) { return s.hot.Changes(ctx) }
-
 // Watch implements [api.Service].
 func (s *Server) Watch(ctx context.Context, since string) (<-chan api.Event, error) {
 	return s.feed.Watch(ctx, since)

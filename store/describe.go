@@ -13,11 +13,12 @@ type Described struct {
 	Version  string
 	Producer string
 	Settings map[string]any // numbers are json.Number
-	Began    int64          // Unix ns: its first sealed iteration began; 0 = none is sealed
+	Began    int64          // Unix ns: the first iteration that was ever recorded of it began; 0 = that one is not sealed, or let go
 }
 
 // Describer knows engine incarnations.
 type Describer interface {
-	// Describe says what an engine incarnation is, from the earliest of its periods that can be read.
+	// Describe says what an engine incarnation is, from the earliest of its periods that can be read. It fails with [ErrNotFound] if
+	// there is none.
 	Describe(ctx context.Context, id ledger.EngineID) (Described, error)
 }

@@ -142,9 +142,11 @@ var routes = []route{
 			}))
 		}},
 	{method: "GET", path: "/changes", name: "listChanges", role: Viewer, answer: &api.ChangeList{},
-		about: "Lists deployment, configuration and model-version events. If recorded is false, nothing here records them and an empty list is no evidence.",
+		about: "Lists what changed about the engines, the newest first: restarts, and beside each what differs from the incarnation before it (version, probe, model, settings, ranks); engines whose process is gone. Kinds that recorded does not name are not recorded here.",
+		params: []param{{"from", inQuery, "time", "Only changes at or after this moment.", "2026-11-29T14:00:00Z"},
+			{"to", inQuery, "time", "Only changes before this moment.", "2026-11-29T15:00:00Z"}, limited},
 		ask: func(ctx context.Context, s api.Service, a *arguments) (any, error) {
-			return answer(ctx, a, nothing{}, bare(s.Changes))
+			return answer(ctx, a, api.ChangesQuery{From: a.moment("from"), To: a.moment("to"), Limit: a.limit()}, s.Changes)
 		}},
 	{method: "GET", path: "/events", name: "watchEvents", role: Viewer, answer: &api.Event{}, media: sseType,
 		about: "Streams what happens (server-sent events): id is the event's id, event its kind, data one JSON object. Comments keep a quiet stream alive. " +

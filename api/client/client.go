@@ -193,8 +193,12 @@ func (c *Client) Engines(ctx context.Context) (*api.EngineList, error) {
 }
 
 // Changes implements [api.Service].
-func (c *Client) Changes(ctx context.Context) (*api.ChangeList, error) {
-	return get[api.ChangeList](ctx, c, "changes", nil)
+func (c *Client) Changes(ctx context.Context, q api.ChangesQuery) (*api.ChangeList, error) {
+	v := url.Values{}
+	put(v, "from", moment(q.From))
+	put(v, "to", moment(q.To))
+	put(v, "limit", rowsOf(q.Limit, 0))
+	return get[api.ChangeList](ctx, c, "changes", v)
 }
 
 // selection writes what selects requests; sort is the name of the argument that says what they are judged by.

@@ -50,8 +50,8 @@ func (s *Store) describe(ctx context.Context, id ledger.EngineID) (d store.Descr
 			return d, err
 		}
 		found = true
-		if d.Began != 0 {
-			break
+		if p.m.First != 0 {
+			break // what comes after is later
 		}
 	}
 	switch {
@@ -76,7 +76,10 @@ func (p *period) firstStretch() (row store.EngineRow, ok bool, err error) {
 }
 
 func describedOf(id ledger.EngineID, r store.EngineRow) (store.Described, error) {
-	d := store.Described{ID: id, Name: r.Name, Version: r.Version, Producer: r.Producer, Began: r.PreviousEnd}
+	d := store.Described{ID: id, Name: r.Name, Version: r.Version, Producer: r.Producer}
+	if r.First != 0 && r.First == r.Began {
+		d.Began = r.PreviousEnd
+	}
 	dec := json.NewDecoder(strings.NewReader(r.Settings))
 	dec.UseNumber()
 	if err := dec.Decode(&d.Settings); err != nil {

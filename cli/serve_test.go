@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"math/big"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -150,6 +151,14 @@ func TestServeRenews(t *testing.T) {
 		return c
 	}
 	ctx := t.Context()
+	transport := selfTrusting().Transport.(*http.Transport)
+	transport.ForceAttemptHTTP2 = true
+	resp, err := (&http.Client{Transport: transport}).Get("https://" + s.address + "/healthz")
+	if err != nil || resp.ProtoMajor != 2 {
+		t.Errorf("over TLS it is HTTP/2: %v, %v", resp, err)
+	} else {
+		resp.Body.Close()
+	}
 	old := as(before)
 	until(t, func() bool { return old.Ready(ctx) == nil })
 	events, err := old.Watch(ctx, "")

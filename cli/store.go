@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/whylate/whylate/api"
 	"github.com/whylate/whylate/diagnose"
@@ -94,9 +95,7 @@ docs/tables.md describes every column. verify, compact and export need a token o
 	for _, cmd := range []*cobra.Command{ls, verify, compact} {
 		out.flags(cmd)
 	}
-	for _, cmd := range []*cobra.Command{ls, verify, compact, export} {
-		k.flags(cmd)
-	}
+	k.flags(root.PersistentFlags())
 	root.AddCommand(ls, verify, compact, export)
 	return root
 }
@@ -107,9 +106,9 @@ type keeping struct {
 	dir    string
 }
 
-func (k *keeping) flags(cmd *cobra.Command) {
-	k.server.flags(cmd)
-	cmd.Flags().StringVar(&k.dir, "data-dir", cmp.Or(os.Getenv("WHYLATE_DATA_DIR"), dataDir()), "the data directory of a server that does not run ($WHYLATE_DATA_DIR); given here, no server is asked")
+func (k *keeping) flags(set *pflag.FlagSet) {
+	k.server.addTo(set)
+	set.StringVar(&k.dir, "data-dir", cmp.Or(os.Getenv("WHYLATE_DATA_DIR"), dataDir()), "the data directory of a server that does not run ($WHYLATE_DATA_DIR); given here, no server is asked")
 }
 
 // with does something with the store: the server's if one runs, else that in the files.

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"sync"
 	"sync/atomic"
 )
 
@@ -24,7 +23,7 @@ type File[T any] struct {
 	parse func(contents ...[]byte) (T, error)
 	value atomic.Pointer[T]
 
-	mu      sync.Mutex
+	// The rest is of whoever looks: the group, one look at a time.
 	seen    mark // what the last look found
 	judged  mark // the last that two looks in a row found
 	inForce mark
@@ -96,8 +95,6 @@ const (
 // look reads the files. What they hold counts when two looks in a row find the same: a certificate and its key are replaced one
 // after the other, and a file may be half written.
 func (f *File[T]) look() (outcome, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
 	m, contents, err := f.read()
 	if m != f.seen {
 		f.seen = m

@@ -3,6 +3,7 @@ package renew
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 )
@@ -14,6 +15,8 @@ const Every = time.Second
 type Group struct {
 	log *slog.Logger
 	now func() time.Time
+
+	looking sync.Mutex // one look at a time; nobody else waits for a disk that hangs
 
 	mu     sync.Mutex
 	files  []file
@@ -51,22 +54,34 @@ func (g *Group) add(f file) {
 
 // Look looks at all files once, and reports whether anything new is in force. A change is logged once, good or bad.
 func (g *Group) Look() (changed bool) {
+	g.looking.Lock()
+	defer g.looking.Unlock()
+	g.mu.Lock()
+	files := slices.Clone(g.files)
+	g.mu.Unlock()
+	for _, f := range files {
+		found, err := f.look()
+		changed = g.note(f, found, err) || changed
+	}
+	return changed
+}
+
+// note keeps and logs what a look found, and reports whether anything new is in force.
+func (g *Group) note(f file, found outcome, err error) (changed bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for _, f := range g.files {
-		switch found, err := f.look(); found {
-		case renewed:
-			changed = true
-			g.log.Info("renewed", "what", f.name())
-			delete(g.broken, f)
-		case mended:
-			g.log.Info("what is in force is back in its files", "what", f.name())
-			delete(g.broken, f)
-		case refused:
-			g.counts[f]++
-			g.broken[f] = Broken{What: f.name(), Err: err, Count: g.counts[f], At: g.now()}
-			g.log.Error("not renewed; what was read before stays in force", "what", f.name(), "error", err)
-		}
+	switch found {
+	case renewed:
+		changed = true
+		g.log.Info("renewed", "what", f.name())
+		delete(g.broken, f)
+	case mended:
+		g.log.Info("what is in force is back in its files", "what", f.name())
+		delete(g.broken, f)
+	case refused:
+		g.counts[f]++
+		g.broken[f] = Broken{What: f.name(), Err: err, Count: g.counts[f], At: g.now()}
+		g.log.Error("not renewed; what was read before stays in force", "what", f.name(), "error", err)
 	}
 	return changed
 }

@@ -269,6 +269,8 @@ func (s *Server) Recheck() {
 	s.mu.Unlock()
 	for _, c := range known {
 		if refusal := s.checkToken(c.token); refusal != nil {
+			refusal.What = "the token that the connection was opened with is not accepted any more"
+			refusal.RetryMS = 1_000 // with the one that the agent may have got meanwhile
 			c.fail(refusal)
 		}
 	}

@@ -70,7 +70,7 @@ func Open(dir string, o Options) (*Store, error) {
 	}
 	lock, err := f.Lock(filepath.Join(dir, lockFile))
 	if held, ok := errors.AsType[*vfs.Held](err); ok {
-		return nil, &store.Error{Err: store.ErrLocked, What: "open the store", Where: dir, Value: fmt.Sprintf("process %d has it open", held.PID), Remedy: "ask that server (whylate finds it by itself), stop it, or name another data directory"}
+		return nil, &store.Error{Err: store.ErrLocked, What: "open the store", Where: dir, Value: fmt.Sprintf("process %d has it open", held.PID), Remedy: "ask that server (leave --data-dir out, or give --server), stop it, or name another data directory"}
 	}
 	if err != nil {
 		return nil, diskError("open the store", dir, err)

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/whylate/whylate/ingest/stream"
+	"github.com/whylate/whylate/internal/renew"
 	"github.com/whylate/whylate/wire"
 )
 
@@ -315,11 +316,12 @@ func TestForwardsAllRings(t *testing.T) {
 func TestTCPAndTLSAndToken(t *testing.T) {
 	dir := t.TempDir()
 	ca := selfSigned(t, dir)
-	server, err := stream.Files{Cert: ca, Key: filepath.Join(dir, "key")}.ServerTLS()
+	files := renew.NewGroup(slog.New(slog.DiscardHandler), nil)
+	server, err := renew.TLS{Cert: ca, Key: filepath.Join(dir, "key")}.Server(files)
 	if err != nil {
 		t.Fatal(err)
 	}
-	client, err := stream.Files{CA: ca}.ClientTLS("")
+	client, err := renew.TLS{CA: ca}.Client(files, "")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -29,8 +29,8 @@ type Service interface {
 	Overview(context.Context) (*Overview, error)
 	// Engines says what each engine is doing now.
 	Engines(context.Context) (*EngineList, error)
-	// Changes lists deployment, configuration and model-version events, in order of time.
-	Changes(context.Context) (*ChangeList, error)
+	// Changes lists what changed about the engines: restarts, versions, settings, ranks.
+	Changes(context.Context, ChangesQuery) (*ChangeList, error)
 	// Watch tells what happens from now on, or from after the event with the id since. The channel is closed when the context
 	// ends or the service stops. Who reads too slowly misses events and is told how many (EventLost); nobody waits for him. A
 	// service whose records do not grow refuses with an *[Unsupported].

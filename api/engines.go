@@ -49,23 +49,6 @@ type Waiter struct {
 	Why     string       `json:"why"`
 }
 
-// ChangeList is the deployment, configuration and model-version events that were recorded.
-type ChangeList struct {
-	Changes []Change `json:"changes"`
-	// Recorded says whether anything here records changes. If not, an empty list is no evidence that nothing changed.
-	Recorded bool `json:"recorded"`
-}
-
-// Change is one event on the time line.
-type Change struct {
-	At      int64  `json:"at_unix_ns"`
-	Kind    string `json:"kind"`    // deployment, configuration, model
-	Subject string `json:"subject"` // what changed
-	From    string `json:"from,omitempty"`
-	To      string `json:"to,omitempty"`
-	Source  string `json:"source"` // who says so
-}
-
 // ImportQuery says what is imported.
 type ImportQuery struct {
 	Name string // of the file, for answers and gap records

@@ -9,7 +9,7 @@ const (
 	EventOdd       EventKind = "odd"       // an iteration took far longer than its work explains
 	EventEngine    EventKind = "engine"    // an engine appeared or changed its state; State is the new one
 	EventGap       EventKind = "gap"       // records are missing
-	EventChange    EventKind = "change"    // a deployment, configuration or model changed
+	EventChange    EventKind = "change"    // an engine was restarted, or something about it changed
 	EventPreempted EventKind = "preempted" // a request lost its blocks
 	EventSealed    EventKind = "sealed"    // a period was sealed
 	EventLost      EventKind = "lost"      // Lost events before this one were not delivered; 0 = an unknown number

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/whylate/whylate/api"
 	"github.com/whylate/whylate/api/client"
@@ -25,10 +26,12 @@ type serverFlags struct {
 	address, tokenFile, caFile string
 }
 
-func (s *serverFlags) flags(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&s.address, "server", os.Getenv("WHYLATE_SERVER"), "server to ask ($WHYLATE_SERVER); default "+defaultServer+" if one answers there")
-	cmd.Flags().StringVar(&s.tokenFile, "token-file", os.Getenv("WHYLATE_TOKEN_FILE"), "file with the bearer token ($WHYLATE_TOKEN_FILE)")
-	cmd.Flags().StringVar(&s.caFile, "ca-file", os.Getenv("WHYLATE_CA_FILE"), "file with the certificate authorities that the server is trusted by ($WHYLATE_CA_FILE)")
+func (s *serverFlags) flags(cmd *cobra.Command) { s.addTo(cmd.Flags()) }
+
+func (s *serverFlags) addTo(set *pflag.FlagSet) {
+	set.StringVar(&s.address, "server", os.Getenv("WHYLATE_SERVER"), "server to ask ($WHYLATE_SERVER); default "+defaultServer+" if one answers there")
+	set.StringVar(&s.tokenFile, "token-file", os.Getenv("WHYLATE_TOKEN_FILE"), "file with the bearer token ($WHYLATE_TOKEN_FILE)")
+	set.StringVar(&s.caFile, "ca-file", os.Getenv("WHYLATE_CA_FILE"), "file with the certificate authorities that the server is trusted by ($WHYLATE_CA_FILE)")
 }
 
 // client makes a client of the server that is named, or of the default one.

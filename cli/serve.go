@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"flag"
 	"fmt"
@@ -12,14 +11,15 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/whylate/whylate/api"
 	"github.com/whylate/whylate/config"
 	"github.com/whylate/whylate/ingest/stream"
+	"github.com/whylate/whylate/internal/renew"
 	"github.com/whylate/whylate/server"
 	"github.com/whylate/whylate/store"
 	"github.com/whylate/whylate/store/embedded"
@@ -73,30 +73,42 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger) (err error) 
 	defer func() { err = errors.Join(err, st.Close()) }()
 	set := server.Settings{DataDir: c.DataDir, SealEvery: c.Store.SealEvery, HotPeriod: c.Store.HotPeriod, HotIterations: c.Store.HotIterations, InFlight: c.Limits.InFlightBytes, Log: log,
 		Retention: store.Policy{Detail: unlimited(c.Store.Retention.Iterations), Requests: unlimited(c.Store.Retention.Requests)}}
+	files := renew.NewGroup(log, nil)
+	set.Faults = func() []api.Fault { return faultsOf(files) }
 	if c.Rings.Follow {
 		set.Rings = c.Rings.Dir
 	}
 	s := server.New(st, set)
 
-	tlsConfig, err := serverTLS(c.TLS)
-	if err != nil {
-		return err
+	var tlsConfig *tls.Config
+	if c.TLS.Cert != "" {
+		if tlsConfig, err = (renew.TLS{Cert: c.TLS.Cert, Key: c.TLS.Key, CA: c.TLS.ClientCA}).Server(files, "h2", "http/1.1"); err != nil {
+			return err
+		}
 	}
 	opts := web.Options{Log: log, Ready: s.Ready, Gatherer: s.Metrics(), MaxImport: c.Limits.RequestBody}
 	agents := &stream.Server{Accept: s.AcceptBatches, Durable: s.Durable, TLS: tlsConfig, Version: Version, Log: log,
 		Settings: stream.Settings{MaxConnections: c.Limits.Connections, QueueBytes: c.Limits.InFlightBytes}}
 	if c.TokensFile != "" {
-		tokens, warning, err := web.LoadTokens(c.TokensFile)
+		_, warning, err := web.LoadTokens(c.TokensFile)
 		if err != nil {
 			return err
 		}
 		if warning != "" {
 			log.Warn(warning)
 		}
-		opts.Tokens = tokens
+		tokens, err := renew.Open(files, "tokens "+c.TokensFile, func(b ...[]byte) (*web.Tokens, error) { return web.ParseTokens(c.TokensFile, b[0]) }, c.TokensFile)
+		if err != nil {
+			return err
+		}
+		opts.Tokens = tokens.Get
 	}
 	if c.Listen.AgentsTokens != "" {
-		agents.Tokens = func() ([]string, error) { return agentTokens(c.Listen.AgentsTokens) }
+		tokens, err := stream.OpenTokens(files, c.Listen.AgentsTokens)
+		if err != nil {
+			return err
+		}
+		agents.Tokens = func() ([]string, error) { return tokens.Get(), nil }
 	}
 	handler := web.New(s, opts)
 
@@ -111,6 +123,7 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger) (err error) 
 		})
 	}
 	part("server", s.Run)
+	parts.Go(func() { files.Run(ctx, renew.Every, agents.Recheck) })
 	if c.Listen.HTTP != "" {
 		l, err := net.Listen("tcp", c.Listen.HTTP)
 		if err != nil {
@@ -143,20 +156,12 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger) (err error) 
 	return nil
 }
 
-// agentTokens reads the tokens that agents may show, one a line. The file is read anew for each connection, so tokens can be
-// changed without a restart.
-func agentTokens(path string) ([]string, error) {
-	b, err := os.ReadFile(path)
-	if err != nil {
-		return nil, err
+// faultsOf tells of files whose newest contents could not be taken up, as long as that is so.
+func faultsOf(files *renew.Group) (out []api.Fault) {
+	for _, b := range files.Broken() {
+		out = append(out, api.Fault{What: "renew " + b.What, Count: b.Count, Last: b.Err.Error() + "; what was read before stays in force", At: b.At.UnixNano()})
 	}
-	var out []string
-	for _, line := range strings.Split(string(b), "\n") {
-		if line = strings.TrimSpace(line); line != "" && line[0] != '#' {
-			out = append(out, line)
-		}
-	}
-	return out, nil
+	return out
 }
 
 // unlimited is a retention as the store wants it, for which 0 is for ever.
@@ -188,27 +193,4 @@ func serveHTTP(ctx context.Context, h *web.Handler, l net.Listener, t *tls.Confi
 		return nil
 	}
 	return err
-}
-
-func serverTLS(t config.TLS) (*tls.Config, error) {
-	if t.Cert == "" {
-		return nil, nil
-	}
-	pair, err := tls.LoadX509KeyPair(t.Cert, t.Key)
-	if err != nil {
-		return nil, fmt.Errorf("tls.cert %s, tls.key %s: %w", t.Cert, t.Key, err)
-	}
-	c := &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}}
-	if t.ClientCA != "" {
-		pem, err := os.ReadFile(t.ClientCA)
-		if err != nil {
-			return nil, fmt.Errorf("tls.client_ca: %w", err)
-		}
-		c.ClientCAs = x509.NewCertPool()
-		if !c.ClientCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("tls.client_ca %s: it holds no certificate", t.ClientCA)
-		}
-		c.ClientAuth = tls.RequireAndVerifyClientCert
-	}
-	return c, nil
 }

@@ -373,9 +373,11 @@ func (s *Local) Engines(context.Context) (*api.EngineList, error) {
 	return out, nil
 }
 
-// Changes implements [api.Service]. A book records none so far.
-func (s *Local) Changes(context.Context) (*api.ChangeList, error) {
-	return &api.ChangeList{Changes: []api.Change{}}, nil
+// Changes implements [api.Service].
+func (s *Local) Changes(_ context.Context, q api.ChangesQuery) (*api.ChangeList, error) {
+	all := s.incarnations()
+	defer s.lock()()
+	return chosen(changesOf(all, s.l.Book.Beats), q), nil
 }
 
 // Watch implements [api.Service]: a book does not grow.

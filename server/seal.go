@@ -110,10 +110,10 @@ func (s *Server) sealAgain(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-due.C:
-			s.seal(ctx)
+			s.alone(ctx, func() { s.seal(ctx) })
 		case <-full.C:
 			if s.unsealed() > s.set.HotIterations+s.set.HotIterations/4 {
-				s.seal(ctx)
+				s.alone(ctx, func() { s.seal(ctx) })
 			}
 		}
 	}

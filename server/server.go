@@ -33,6 +33,8 @@ type Settings struct {
 	Log           *slog.Logger     // nil = slog.Default()
 	Now           func() time.Time // nil = time.Now
 	Epoch         string           // names this run; "" = the time of its start
+	// Faults tells what goes wrong in the process beside the server, as long as it does. May be nil.
+	Faults func() []api.Fault
 }
 
 func (s Settings) withDefaults() Settings {
@@ -64,8 +66,9 @@ func (s Settings) withDefaults() Settings {
 }
 
 // Server keeps what it acknowledged and answers about it: frames go to the store's log, from there into the hot period, and
-// when what they tell is over into sealed periods. It is an [api.Service] and an [api.Importer].
+// when what they tell is over into sealed periods. It is an [api.Service], an [api.Importer] and an [api.Keeper].
 type Server struct {
+	*Keeper
 	set   Settings
 	store store.Store
 	hot   *hot
@@ -75,7 +78,8 @@ type Server struct {
 
 	mu     sync.Mutex
 	sealed map[ledger.EngineID]uint64 // iterations up to here are sealed
-	marks  []mark                     // where the log was when, oldest first
+	known  map[ledger.EngineID]store.Described
+	marks  []mark // where the log was when, oldest first
 
 	ready   atomic.Bool
 	busy    atomic.Uint64 // batches turned away
@@ -92,7 +96,7 @@ type mark struct {
 // New makes a server on an open store. It answers after Run has read the log.
 func New(st store.Store, set Settings) *Server {
 	set = set.withDefaults()
-	return &Server{set: set, store: st, hot: newHot(set.Now), feed: api.NewFeed(set.Epoch, 4096, 256), queue: make(chan batch, 4096), sealed: map[ledger.EngineID]uint64{}}
+	return &Server{Keeper: NewKeeper(st), set: set, store: st, hot: newHot(set.Now), feed: api.NewFeed(set.Epoch, 4096, 256), queue: make(chan batch, 4096), sealed: map[ledger.EngineID]uint64{}, known: map[ledger.EngineID]store.Described{}}
 }
 
 // Run reads the log, then takes in, seals and tells until ctx ends. It returns when everything that was acknowledged is on disk,

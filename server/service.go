@@ -313,6 +313,9 @@ func (s *Server) Overview(ctx context.Context) (*api.Overview, error) {
 		return nil, storeError(err)
 	}
 	o.Faults = s.faults.list()
+	if s.set.Faults != nil {
+		o.Faults = append(o.Faults, s.set.Faults()...)
+	}
 	o.Storage = s.storage(periods)
 	for _, p := range periods {
 		o.Requests += int(p.Requests)
@@ -322,9 +325,6 @@ func (s *Server) Overview(ctx context.Context) (*api.Overview, error) {
 	}
 	return o, nil
 }
-
-// Changes implements [api.Service].
-func (s *Server) Changes(ctx context.Context) (*api.ChangeList, error) { return s.hot.Changes(ctx) }
 
 // Watch implements [api.Service].
 func (s *Server) Watch(ctx context.Context, since string) (<-chan api.Event, error) {

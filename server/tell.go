@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"fmt"
+	"maps"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -24,6 +25,7 @@ type watcher struct {
 	preempts map[ledger.EngineID]int64       // time of the newest preemption told
 	states   map[string]api.EngineStatus     // by engine
 	rings    map[ledger.EngineID]agent.State // what the headers of this host's rings say
+	changes  changeWatch
 }
 
 // look reads the headers of this host's rings: they say which engine's process lives and what it launched, also when it is stuck.
@@ -69,21 +71,10 @@ func (s *Server) Engines(ctx context.Context) (*api.EngineList, error) {
 	if err != nil {
 		return nil, err
 	}
-	unlock := s.hot.lock()
 	beats := map[string]ledger.Beat{}
-	for id, b := range s.hot.l.Book.Beats {
+	for id, b := range s.beats() {
 		beats[id.String()] = b
 	}
-	offsets := map[string]int64{}
-	for _, e := range s.hot.l.Book.Engines {
-		offsets[e.ID.String()] = e.Clock.Offset
-	}
-	unlock()
-	s.mu.Lock()
-	for id, st := range s.watcher.rings {
-		beats[id.String()] = ledger.Beat{At: list.Now, State: ledger.BeatState(st.Liveness), Iteration: st.Iteration, Since: st.Since + offsets[id.String()]}
-	}
-	s.mu.Unlock()
 	for i := range list.Engines {
 		e := &list.Engines[i]
 		b, known := beats[e.ID]
@@ -95,6 +86,24 @@ func (s *Server) Engines(ctx context.Context) (*api.EngineList, error) {
 		}
 	}
 	return list, nil
+}
+
+// beats is what the readers of the rings, here or at an agent, said last of each scheduler.
+func (s *Server) beats() map[ledger.EngineID]ledger.Beat {
+	unlock := s.hot.lock()
+	now := s.hot.l.Book.Now
+	beats := maps.Clone(s.hot.l.Book.Beats)
+	offsets := map[ledger.EngineID]int64{}
+	for _, e := range s.hot.l.Book.Engines {
+		offsets[e.ID] = e.Clock.Offset
+	}
+	unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for id, st := range s.watcher.rings {
+		beats[id] = ledger.Beat{At: now, State: ledger.BeatState(st.Liveness), Iteration: st.Iteration, Since: st.Since + offsets[id]}
+	}
+	return beats
 }
 
 // tell publishes what has happened since the last time.
@@ -118,6 +127,7 @@ func (s *Server) tell(ctx context.Context) {
 			events = append(events, api.Event{Kind: api.EventEngine, At: engines.Now, Engine: e.ID, State: e.Status, Iteration: e.Iteration, Text: text})
 		}
 	}
+	events = append(events, s.newChanges(ctx, engines)...)
 	unlock := s.hot.lock()
 	l := s.hot.l
 	for _, e := range l.Book.Engines {

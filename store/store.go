@@ -94,6 +94,8 @@ type Sealed interface {
 	Retain(ctx context.Context, p Policy, now time.Time) (Retained, error)
 	// Export writes everything that is sealed into a new directory as plain Parquet, with the description of the columns.
 	Export(ctx context.Context, dir string) error
+	Exporter
+	Describer
 }
 
 // Policy says how long what is kept, counted from the end of a period; 0 = for ever.

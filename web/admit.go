@@ -1,11 +1,14 @@
 package web
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/whylate/whylate/api"
 )
@@ -45,7 +48,7 @@ func (h *Handler) authorise(w http.ResponseWriter, r *http.Request, need Role) e
 	if !strings.EqualFold(scheme, "Bearer") {
 		return &api.Unauthorised{What: "the Authorization header holds no bearer token", Remedy: remedy}
 	}
-	role := h.opts.Tokens.Role(strings.TrimSpace(token))
+	role := h.opts.Tokens().Role(strings.TrimSpace(token))
 	if role == Public {
 		return &api.Unauthorised{What: "the server does not know this token", Remedy: remedy}
 	}
@@ -56,6 +59,43 @@ func (h *Handler) authorise(w http.ResponseWriter, r *http.Request, need Role) e
 		return &api.Forbidden{What: fmt.Sprintf("a token of the role %s may not do this", role), Remedy: "use one of the role " + need.String()}
 	}
 	return nil
+}
+
+// whileAllowed is the request's context until the server stops, or the token may no longer do what needs the role; its cause says so. Whatever
+// may last longer than a moment goes on under it. done is to be called at the end.
+func (h *Handler) whileAllowed(r *http.Request, need Role) (ctx context.Context, done func()) {
+	ctx, cancel := context.WithCancelCause(r.Context())
+	var recheck <-chan time.Time
+	if h.opts.Tokens != nil {
+		t := time.NewTicker(h.opts.Recheck)
+		context.AfterFunc(ctx, t.Stop)
+		recheck = t.C
+	}
+	go func() {
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-h.stop:
+				cancel(&api.Unavailable{What: "the server is stopping"})
+				return
+			case <-recheck:
+				if err := h.authorise(nil, r, need); err != nil {
+					cancel(err)
+					return
+				}
+			}
+		}
+	}()
+	return ctx, func() { cancel(nil) }
+}
+
+// because is the reason for which ctx was ended, if that is why err came about.
+func because(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); cause != nil && errors.Is(err, context.Canceled) {
+		return cause
+	}
+	return err
 }
 
 func countOf(n int, what string) string { return fmt.Sprintf("%d %s already", n, what) }

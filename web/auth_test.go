@@ -1,13 +1,17 @@
 package web_test
 
 import (
+	"bufio"
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/whylate/whylate/api"
 	"github.com/whylate/whylate/api/client"
@@ -19,13 +23,59 @@ const (
 	operator = "operator-token-0123456789abcdef"
 )
 
-func tokens(t testing.TB) *web.Tokens {
+func tokens(t testing.TB) func() *web.Tokens {
 	t.Helper()
 	tk, err := web.ParseTokens("tokens", []byte("# who may ask\n\n  viewer "+viewer+"  \r\noperator\t"+operator+"\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return tk
+	return func() *web.Tokens { return tk }
+}
+
+// An event stream ends when its token is taken away, and others go on; so does one whose token may no longer ask, and nothing else is
+// asked under it.
+func TestATokenThatIsTakenAwayEndsItsStreams(t *testing.T) {
+	var now atomic.Pointer[web.Tokens]
+	set := func(text string) {
+		t.Helper()
+		tk, err := web.ParseTokens("tokens", []byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		now.Store(tk)
+	}
+	set("viewer " + viewer + "\noperator " + operator)
+	l := newLive(crowdBook(t))
+	srv := serve(t, l, web.Options{Tokens: now.Load, Recheck: time.Millisecond})
+	watch := func(token string) *http.Response {
+		t.Helper()
+		r, err := http.NewRequest("GET", srv.URL+"/api/v1/events", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Authorization", "Bearer "+token)
+		resp, err := http.DefaultTransport.RoundTrip(r)
+		if err != nil || resp.StatusCode != 200 {
+			t.Fatal(resp, err)
+		}
+		t.Cleanup(func() { resp.Body.Close() })
+		return resp
+	}
+	of, other := watch(viewer), watch(operator)
+	set("operator " + operator)
+	if _, err := io.Copy(io.Discard, of.Body); err != nil { // comes to its end
+		t.Error(err)
+	}
+	l.feed.Publish(api.Event{Kind: api.EventGap, Text: "still there"})
+	lines := bufio.NewScanner(other.Body)
+	for lines.Scan() && !strings.Contains(lines.Text(), "still there") {
+	}
+	if err := lines.Err(); err != nil {
+		t.Errorf("the other stream: %v", err)
+	}
+	if resp, body := fetch(t, "GET", srv.URL+"/api/v1/engines", func(r *http.Request) { r.Header.Set("Authorization", "Bearer "+viewer) }); resp.StatusCode != 401 {
+		t.Errorf("%s %s", resp.Status, body)
+	}
 }
 
 func TestTokensDecideWhoMayAskWhat(t *testing.T) {

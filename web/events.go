@@ -1,7 +1,6 @@
 package web
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -28,8 +27,8 @@ func (h *Handler) events(w http.ResponseWriter, r *http.Request, a *arguments) e
 		return err
 	}
 	defer leave()
-	ctx, cancel := context.WithCancel(r.Context())
-	defer cancel()
+	ctx, done := h.whileAllowed(r, Viewer)
+	defer done()
 	happened, err := h.svc.Watch(ctx, since)
 	if err != nil {
 		return err
@@ -63,8 +62,6 @@ func (h *Handler) events(w http.ResponseWriter, r *http.Request, a *arguments) e
 			if out.send(": quiet\n\n") != nil {
 				return nil
 			}
-		case <-h.stop:
-			return nil
 		case <-ctx.Done():
 			return nil
 		}

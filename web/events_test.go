@@ -96,7 +96,7 @@ func TestARecordingHasNoEvents(t *testing.T) {
 // A watcher that takes nothing is let go; the others, and whoever publishes, do not notice.
 func TestASlowWatcherHoldsUpNobody(t *testing.T) {
 	l := newLive(crowdBook(t))
-	srv := serve(t, l, web.Options{WriteTimeout: 100 * time.Millisecond})
+	srv := serve(t, l, web.Options{WriteTimeout: time.Second})
 	_, slow := conversation(t, srv.URL, "GET /api/v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n") // and never reads
 	_ = slow
 	_, lines := watch(t, srv.URL+"/api/v1/events", nil)

@@ -35,4 +35,5 @@ var ProblemOf = problemOf
 const (
 	MaxRows = maxRows
 	Longest = longest
+	Cares   = cares
 )

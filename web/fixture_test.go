@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"strings"
 	"sync"
 	"testing"
 
@@ -17,6 +18,7 @@ import (
 	"github.com/whylate/whylate/internal/scenario"
 	"github.com/whylate/whylate/ledger"
 	"github.com/whylate/whylate/server"
+	"github.com/whylate/whylate/store"
 	"github.com/whylate/whylate/web"
 )
 
@@ -81,7 +83,7 @@ var demo = sync.OnceValue(func() *ledger.Book {
 	return a.Book()
 })
 
-// live is a recording that also has events and takes imports.
+// live is a recording that also has events, takes imports and keeps a store.
 type live struct {
 	api.Service
 	feed *api.Feed
@@ -96,6 +98,28 @@ func (l *live) Import(_ context.Context, q api.ImportQuery, r io.Reader) (*api.I
 	return &api.ImportResult{Name: q.Name, Bytes: n, Sources: 1, Frames: 7, New: 7}, err
 }
 
+// aPeriod is what a store may list.
+var aPeriod = store.PeriodInfo{ID: "20270115T080000-5f0c1a2b-1-118", Engine: ledger.EngineID{Deployment: "test", Replica: "test", Incarnation: "0123456789abcdef"},
+	First: 1, Last: 118, From: scenario.Epoch, To: scenario.Epoch + 1e9, Rows: map[string]int64{"iterations": 118}, Bytes: map[string]int64{"iterations": 2_006}, Detail: true, Format: 1, Requests: 4}
+
+func (l *live) StoreState(context.Context) (*api.StoreState, error) {
+	return &api.StoreState{Periods: []store.PeriodInfo{aPeriod}, Log: api.StoreLog{Files: 1, Bytes: 65_536, First: store.Position{Segment: 3}, Last: store.Position{Segment: 3, Offset: 65_536}}}, nil
+}
+
+func (l *live) VerifyStore(context.Context) (*api.StoreVerified, error) {
+	damaged := aPeriod
+	damaged.Damaged = "stints.parquet: its checksum is not the one that was written"
+	return &api.StoreVerified{Periods: []store.PeriodInfo{aPeriod, damaged}, Damaged: 1}, nil
+}
+
+func (l *live) CompactStore(context.Context, api.CompactQuery) (*api.StoreCompacted, error) {
+	return &api.StoreCompacted{Fewer: 7}, nil
+}
+
+func (l *live) ExportStore(_ context.Context, put store.Put) error {
+	return put(store.TablesFile, 5, strings.NewReader("# The"))
+}
+
 func newLive(b *ledger.Book) *live {
 	return &live{server.NewLocal(b), api.NewFeed("run", 100, 10)}
 }
@@ -108,7 +132,12 @@ func serve(t testing.TB, svc api.Service, o web.Options) *httptest.Server {
 	if o.Log == nil {
 		o.Log = quiet
 	}
-	h := web.New(svc, o)
+	return newServer(t, web.New(svc, o))
+}
+
+// newServer serves h until the test ends.
+func newServer(t testing.TB, h *web.Handler) *httptest.Server {
+	t.Helper()
 	s := httptest.NewUnstartedServer(nil)
 	s.Config = h.Server(nil)
 	s.Start()

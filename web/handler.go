@@ -21,17 +21,21 @@ type Handler struct {
 	asking  chan struct{} // a place for each question that is being answered
 	streams chan struct{} // … for each event stream
 	imports chan struct{} // … for each import
+	caring  chan struct{} // … for each verification, compaction or export
 	cross   *http.CrossOriginProtection
 
 	stop     chan struct{} // closed when event streams are to end
 	stopOnce sync.Once
 }
 
+// cares is how many verifications, compactions and exports go on at once: each reads everything that is kept.
+const cares = 4
+
 // New serves what svc answers.
 func New(svc api.Service, opts Options) *Handler {
 	opts = opts.withDefaults()
 	h := &Handler{svc: svc, opts: opts, mux: http.NewServeMux(), metrics: newMetrics(opts.Gatherer), cross: http.NewCrossOriginProtection(), stop: make(chan struct{}),
-		asking: make(chan struct{}, opts.Concurrent), streams: make(chan struct{}, opts.Streams), imports: make(chan struct{}, opts.Streams)}
+		asking: make(chan struct{}, opts.Concurrent), streams: make(chan struct{}, opts.Streams), imports: make(chan struct{}, opts.Streams), caring: make(chan struct{}, cares)}
 	byPath := map[string][]*route{}
 	for i := range routes {
 		r := &routes[i]
@@ -166,6 +170,11 @@ func (h *Handler) run(w http.ResponseWriter, r *http.Request, rt *route) error {
 	if err != nil {
 		return err
 	}
+	return writeAnswer(w, v)
+}
+
+// writeAnswer answers with JSON. An error that it returns was not written yet.
+func writeAnswer(w http.ResponseWriter, v any) error {
 	var b bytes.Buffer
 	if err := api.WriteJSON(&b, v); err != nil {
 		return err

@@ -1,7 +1,6 @@
 package web
 
 import (
-	"bytes"
 	"cmp"
 	"io"
 	"net/http"
@@ -31,19 +30,15 @@ func (h *Handler) importCapture(w http.ResponseWriter, r *http.Request, a *argum
 	control := http.NewResponseController(w)
 	body := &patient{r: http.MaxBytesReader(connection(w), r.Body, h.opts.MaxImport), control: control, timeout: h.opts.ReadTimeout}
 	_ = control.SetWriteDeadline(time.Time{})
-	result, err := importer.Import(r.Context(), api.ImportQuery{Name: name}, body)
+	ctx, done := h.whileAllowed(r, Operator)
+	defer done()
+	result, err := importer.Import(ctx, api.ImportQuery{Name: name}, body)
 	_ = control.SetReadDeadline(time.Now().Add(h.opts.ReadTimeout))
 	_ = control.SetWriteDeadline(time.Now().Add(h.opts.Timeout))
 	if err != nil {
-		return err
+		return because(ctx, err)
 	}
-	var b bytes.Buffer
-	if err := api.WriteJSON(&b, result); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", jsonType)
-	_, _ = w.Write(b.Bytes()) // whoever asked may be gone
-	return nil
+	return writeAnswer(w, result)
 }
 
 // connection is the innermost writer. [http.MaxBytesReader] tells only that one of a body that is too long; it then lets the answer be read

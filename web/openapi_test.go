@@ -25,7 +25,6 @@ import (
 	"github.com/whylate/whylate/internal/scenario"
 	"github.com/whylate/whylate/ledger"
 	"github.com/whylate/whylate/query"
-	"github.com/whylate/whylate/server"
 	"github.com/whylate/whylate/web"
 )
 
@@ -44,6 +43,9 @@ var example = map[string]string{
 	"listGaps":       "/api/v1/gaps",
 	"listSources":    "/api/v1/sources",
 	"listChanges":    "/api/v1/changes",
+	"storeState":     "/api/v1/store",
+	"verifyStore":    "/api/v1/store/verify",
+	"compactStore":   "/api/v1/store/compact",
 }
 
 var anEvent = api.Event{ID: "run:1", Kind: api.EventRequest, At: scenario.Epoch + 1e9, Engine: "test/0@01234567", Request: "short", NS: 527_000_000, Text: "short took 527 ms; most of it was the queue."}
@@ -68,7 +70,7 @@ func failureExamples() []error {
 
 // described makes the document from the table of routes, the Go types and their comments, and real answers.
 func described(t *testing.T) []byte {
-	d := newDescriber(t, "api", "account", "diagnose", "ledger")
+	d := newDescriber(t, "api", "account", "diagnose", "ledger", "store")
 	problem := d.of(reflect.TypeFor[api.ProblemBody]())
 	responses := object{}
 	failures := map[string]string{
@@ -105,7 +107,7 @@ func described(t *testing.T) []byte {
 	if len(failures) > 0 {
 		t.Fatalf("no example of %v", failures)
 	}
-	srv := serve(t, server.NewLocal(crowdBook(t)), web.Options{})
+	srv := serve(t, newLive(crowdBook(t)), web.Options{})
 	paths := object{}
 	for _, r := range web.Routes() {
 		op := object{"operationId": r.Name, "summary": strings.SplitAfterN(r.About, ".", 2)[0], "description": r.About, "tags": []string{r.Role.String()}}
@@ -152,12 +154,18 @@ func described(t *testing.T) []byte {
 				"content": object{"application/octet-stream": object{"schema": object{}}}}
 			media["example"] = api.ImportResult{Name: "incident.wlc", Bytes: 8_421_376, Sources: 3, Frames: 90_112, New: 90_112}
 			statuses = append(statuses, "408", "413", "501")
+		case r.Name == "exportStore":
+			d.of(reflect.TypeOf(r.Answer))
+			media = object{"schema": object{"type": "string", "format": "binary", "description": "A tar archive; export.json in it is an ExportEnd."}}
 		default:
-			resp, b := fetch(t, "GET", srv.URL+example[r.Name], nil)
+			resp, b := fetch(t, r.Method, srv.URL+example[r.Name], nil)
 			if resp.StatusCode != 200 {
 				t.Fatalf("%s: %s", example[r.Name], b)
 			}
 			media["example"] = exampleOf(t, b)
+		}
+		if strings.Contains(r.Path, "/store") {
+			statuses = append(statuses, "501")
 		}
 		if strings.Contains(r.Path, "{id}") || r.Name == "explainWorst" || r.Name == "listIterations" {
 			statuses = append(statuses, "404", "409")
@@ -350,7 +358,7 @@ func TestAnswersAreAsDocumented(t *testing.T) {
 		addresses := []string{"/api/v1/requests", "/api/v1/requests?sort=queue&limit=1", "/api/v1/requests?over=1000h", "/api/v1/requests?class=none", "/api/v1/requests?page=2&limit=2",
 			"/api/v1/requests?sort=beauty", "/api/v1/requests?limit=0", "/api/v1/requests/no-such", "/api/v1/explain", "/api/v1/explain?slowest=ttft", "/api/v1/explain?class=none",
 			"/api/v1/iterations", "/api/v1/iterations?limit=3", "/api/v1/iterations?engine=none", "/api/v1/iterations?first=10&last=12", "/api/v1/iterations/1", "/api/v1/iterations/999999", "/api/v1/iterations/0",
-			"/api/v1/iterations/65", "/api/v1/iterations/115", "/api/v1/odd", "/api/v1/engines", "/api/v1/overview", "/api/v1/gaps", "/api/v1/gaps?limit=1", "/api/v1/sources", "/api/v1/changes",
+			"/api/v1/iterations/65", "/api/v1/iterations/115", "/api/v1/odd", "/api/v1/engines", "/api/v1/overview", "/api/v1/gaps", "/api/v1/gaps?limit=1", "/api/v1/sources", "/api/v1/changes", "/api/v1/store",
 			"/api/v1/requests/b", "/api/v1/requests/grow", "/healthz", "/readyz", "/api/v1/openapi.json"}
 		for _, r := range list.Requests[:min(len(list.Requests), 60)] {
 			addresses = append(addresses, "/api/v1/requests/"+url.PathEscape(r.Name), "/api/v1/iterations?limit=5&request="+url.QueryEscape(r.Name))

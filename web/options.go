@@ -10,7 +10,7 @@ import (
 
 // Options say how to serve. The zero value serves whoever can reach the address, which is right on the loopback only.
 type Options struct {
-	Tokens   *Tokens             // who may ask what; nil: everybody may ask everything
+	Tokens   func() *Tokens      // who may ask what, as of now; nil: everybody may ask everything
 	Hosts    []string            // without tokens: names, beside localhost and plain addresses, by which this server may be called
 	Log      *slog.Logger        // one line a request, and every panic; nil: slog.Default()
 	Gatherer prometheus.Gatherer // further metrics for /metrics; may be nil
@@ -24,6 +24,7 @@ type Options struct {
 	ReadTimeout  time.Duration // how long an import may send nothing; 0 = 30 s
 	WriteTimeout time.Duration // how long a watcher may take nothing; 0 = 10 s
 	Heartbeat    time.Duration // between comments on a quiet event stream; 0 = 15 s
+	Recheck      time.Duration // how soon a token that is taken away ends what goes on under it; 0 = 1 s
 }
 
 func (o Options) withDefaults() Options {
@@ -40,6 +41,7 @@ func (o Options) withDefaults() Options {
 	or(&o.ReadTimeout, 30*time.Second)
 	or(&o.WriteTimeout, 10*time.Second)
 	or(&o.Heartbeat, 15*time.Second)
+	or(&o.Recheck, time.Second)
 	return o
 }
 

@@ -142,9 +142,11 @@ var routes = []route{
 			}))
 		}},
 	{method: "GET", path: "/changes", name: "listChanges", role: Viewer, answer: &api.ChangeList{},
-		about: "Lists deployment, configuration and model-version events. If recorded is false, nothing here records them and an empty list is no evidence.",
+		about: "Lists what changed about the engines, the newest first: restarts, and beside each what differs from the incarnation before it (version, probe, model, settings, ranks); engines whose process is gone. Kinds that recorded does not name are not recorded here.",
+		params: []param{{"from", inQuery, "time", "Only changes at or after this moment.", "2026-11-29T14:00:00Z"},
+			{"to", inQuery, "time", "Only changes before this moment.", "2026-11-29T15:00:00Z"}, limited},
 		ask: func(ctx context.Context, s api.Service, a *arguments) (any, error) {
-			return answer(ctx, a, nothing{}, bare(s.Changes))
+			return answer(ctx, a, api.ChangesQuery{From: a.moment("from"), To: a.moment("to"), Limit: a.limit()}, s.Changes)
 		}},
 	{method: "GET", path: "/events", name: "watchEvents", role: Viewer, answer: &api.Event{}, media: sseType,
 		about: "Streams what happens (server-sent events): id is the event's id, event its kind, data one JSON object. Comments keep a quiet stream alive. " +
@@ -156,6 +158,26 @@ var routes = []route{
 		about:  "Takes in the capture file (.wlc) that is the body. What is there already is counted and changes nothing, so an import may be repeated. It answers when what it took is kept.",
 		params: []param{{"name", inQuery, "text", "What the file is called.", "incident.wlc"}},
 		serve:  (*Handler).importCapture},
+	{method: "GET", path: "/store", name: "storeState", role: Viewer, answer: &api.StoreState{},
+		about: "Lists the sealed periods, the damaged ones with what is wrong with them, and says how large the log is.",
+		ask: func(ctx context.Context, s api.Service, a *arguments) (any, error) {
+			k, err := keeper(s)
+			if err != nil {
+				return nil, err
+			}
+			return answer(ctx, a, nothing{}, bare(k.StoreState))
+		}},
+	{method: "POST", path: "/store/verify", name: "verifyStore", role: Operator, answer: &api.StoreVerified{},
+		about: "Reads everything that is sealed and holds it against its checksums. It answers at the end, after as long as that takes, and stops when the caller hangs up.",
+		serve: (*Handler).verifyStore},
+	{method: "POST", path: "/store/compact", name: "compactStore", role: Operator, answer: &api.StoreCompacted{},
+		about:  "Merges small neighbouring periods; meanwhile nothing is sealed. It answers at the end, after as long as that takes, and stops when the caller hangs up: what is merged by then stays so.",
+		params: []param{{"rows", inQuery, "number", "Merge while a period has fewer iterations than this; 1000000 if not given.", "2000000"}},
+		serve:  (*Handler).compactStore},
+	{method: "GET", path: "/store/export", name: "exportStore", role: Operator, answer: &api.ExportEnd{}, media: tarType,
+		about: "Streams everything that is sealed as a tar archive of plain Parquet (TABLE/PERIOD.parquet) with the description of the columns (tables.md). " +
+			"Its last file is export.json: without it, or with an error in it, the export is not whole.",
+		serve: (*Handler).exportStore},
 }
 
 // nothing is the question of those who ask without arguments.

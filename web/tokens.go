@@ -18,7 +18,7 @@ type Role int
 const (
 	Public   Role = 0 // needs no token
 	Viewer   Role = 1 // may ask
-	Operator Role = 2 // may change what there is: import
+	Operator Role = 2 // may change what there is, or have all of it: import, store
 )
 
 // String is the role's name in a token file.

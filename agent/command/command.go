@@ -18,6 +18,7 @@ import (
 	"github.com/whylate/whylate/agent"
 	"github.com/whylate/whylate/config"
 	"github.com/whylate/whylate/ingest/stream"
+	"github.com/whylate/whylate/internal/renew"
 )
 
 // Exit statuses.
@@ -92,12 +93,14 @@ func (c *Command) Run(ctx context.Context, args []string) int {
 	if err != nil {
 		return complain(ExitUsage, err)
 	}
-	s, err := settings(conf, x, version)
+	log := logger(conf, c.Err)
+	files := renew.NewGroup(log, nil)
+	s, err := settings(conf, x, version, files)
 	if err != nil {
 		return complain(ExitUsage, err)
 	}
-	s.Log = logger(conf, c.Err)
-	if err := c.run(ctx, s, x); err != nil {
+	s.Log = log
+	if err := c.run(ctx, s, x, files); err != nil {
 		return complain(ExitFailed, err)
 	}
 	return ExitOK
@@ -117,8 +120,8 @@ func addExtras(set *flag.FlagSet) *extras {
 	return x
 }
 
-// settings turns what was configured into the agent's settings.
-func settings(c *config.Config, x *extras, version string) (agent.Settings, error) {
+// settings turns what was configured into the agent's settings. Certificates and tokens are what g takes up.
+func settings(c *config.Config, x *extras, version string, g *renew.Group) (agent.Settings, error) {
 	for name, d := range map[string]time.Duration{"--every": x.every, "--heartbeat": x.heartbeat, "--stuck-after": x.stuck, "--keep-dead": x.keep, "--once-limit": x.onceLimit} {
 		if d <= 0 {
 			return agent.Settings{}, fmt.Errorf("%s %v: give a time above 0", name, d)
@@ -135,26 +138,21 @@ func settings(c *config.Config, x *extras, version string) (agent.Settings, erro
 	s := agent.Settings{RingDir: c.Rings.Dir, SpoolDir: c.Agent.SpoolDir, SpoolLimit: c.Agent.SpoolBytes, MemoryLimit: memory, PollEvery: x.every,
 		HeartbeatEvery: x.heartbeat, Retention: x.keep, Liveness: agent.LivenessSettings{StuckAfter: x.stuck}, Jitter: rand.Float64,
 		Server: stream.Dialer{Target: target, Agent: agent.Identify(version)}}
-	files := stream.Files{Cert: c.Agent.TLS.Cert, Key: c.Agent.TLS.Key, CA: c.Agent.TLS.CA}
+	files := renew.TLS{Cert: c.Agent.TLS.Cert, Key: c.Agent.TLS.Key, CA: c.Agent.TLS.CA}
 	switch {
 	case target.TLS:
-		if s.Server.TLS, err = files.ClientTLS(c.Agent.TLS.Name); err != nil {
+		if s.Server.TLS, err = files.Client(g, c.Agent.TLS.Name); err != nil {
 			return s, err
 		}
-	case files != stream.Files{}:
+	case files != renew.TLS{}:
 		return s, fmt.Errorf("agent.tls is set, but %s is no tls:// address; write agent.server as tls://HOST:PORT", target)
 	}
 	if path := c.Agent.TokenFile; path != "" {
-		s.Server.Token = func() (string, error) {
-			tokens, err := stream.ReadTokens(path)
-			if err != nil {
-				return "", err
-			}
-			return tokens[0], nil
-		}
-		if _, err := s.Server.Token(); err != nil {
+		tokens, err := stream.OpenTokens(g, path)
+		if err != nil {
 			return s, err
 		}
+		s.Server.Token = func() (string, error) { return tokens.Get()[0], nil }
 	}
 	s.Key, err = agent.LoadKey(c.Agent.KeyFile)
 	return s, err
@@ -171,7 +169,7 @@ func logger(c *config.Config, w io.Writer) *slog.Logger {
 }
 
 // run runs the agent until ctx ends, or once.
-func (c *Command) run(ctx context.Context, s agent.Settings, x *extras) error {
+func (c *Command) run(ctx context.Context, s agent.Settings, x *extras, files *renew.Group) error {
 	a, err := agent.New(s)
 	if a == nil {
 		return err
@@ -179,12 +177,15 @@ func (c *Command) run(ctx context.Context, s agent.Settings, x *extras) error {
 	if err != nil {
 		s.Log.Warn("part of the spool cannot be read", "error", err)
 	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go files.Run(ctx, renew.Every, nil)
 	if !x.once {
 		debug.SetMemoryLimit(32<<20 + 3*s.MemoryLimit)
 		s.Log.Info("following", "rings", s.RingDir, "server", s.Server.Target.String(), "spool", s.SpoolDir)
 		return a.Run(ctx, x.grace)
 	}
-	ctx, cancel := context.WithTimeout(ctx, x.onceLimit)
+	ctx, cancel = context.WithTimeout(ctx, x.onceLimit)
 	defer cancel()
 	err = a.Once(ctx)
 	counts := a.Counts()

@@ -9,7 +9,9 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/whylate/whylate/ingest/stream"
 	"github.com/whylate/whylate/wire"
@@ -76,6 +78,81 @@ func TestForwardsOnce(t *testing.T) {
 	}
 }
 
+// said is what a command says while it runs.
+type said struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (s *said) Write(b []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.Write(b)
+}
+
+func (s *said) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.String()
+}
+
+// A token is replaced while the agent runs: the file first, then the server takes the old one out. The agent comes back with the new one.
+func TestTakesUpANewToken(t *testing.T) {
+	dir := t.TempDir()
+	socket, token := filepath.Join(dir, "socket"), filepath.Join(dir, "token")
+	put := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(token, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put("old")
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var accepted atomic.Pointer[[]string]
+	accepted.Store(&[]string{"old"})
+	s := &stream.Server{Tokens: func() ([]string, error) { return *accepted.Load(), nil }, Accept: func(context.Context, []stream.Batch) error { return nil }}
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer cancel()
+	running.Go(func() {
+		if err := s.Serve(ctx, l); err != nil {
+			t.Error(err)
+		}
+	})
+	log := &said{}
+	running.Go(func() {
+		c := &Command{Program: "whylate-agent", Environ: []string{"HOME=" + dir, "WHYLATE_RING_DIR=" + filepath.Join(dir, "rings")}, Out: log, Err: log}
+		if status := c.Run(ctx, []string{"--server", "unix://" + socket, "--token-file", token, "--grace", "1ms"}); status != ExitOK {
+			t.Errorf("status %d: %s", status, log)
+		}
+	})
+	until := func(what string, is func() bool) {
+		t.Helper()
+		again := time.NewTicker(10 * time.Millisecond)
+		defer again.Stop()
+		for end := time.Now().Add(time.Minute); !is(); <-again.C {
+			if time.Now().After(end) {
+				t.Fatalf("%s does not come about: %+v\n%s", what, s.Stats(), log)
+			}
+		}
+	}
+	until("a connection", func() bool { return len(s.Stats().Agents) == 1 })
+	put("") // broken: the old one stays in force
+	until("a complaint", func() bool { return strings.Contains(log.String(), "the file holds none") })
+	put("new")
+	until("the renewal", func() bool { return strings.Contains(log.String(), "msg=renewed") })
+	accepted.Store(&[]string{"new"})
+	s.Recheck()
+	until("a new connection", func() bool { st := s.Stats(); return st.Connections == 2 && len(st.Agents) == 1 })
+	if strings.Contains(log.String(), "the token is wrong") {
+		t.Errorf("it showed the old token again: %s", log)
+	}
+}
+
 func TestRefusesByName(t *testing.T) {
 	dir := t.TempDir()
 	env := []string{"WHYLATE_AGENT_SPOOL_DIR=" + filepath.Join(dir, "spool")}
@@ -109,7 +186,7 @@ func TestAgentIsSmall(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	allowed := map[string]bool{"ledger": true, "wire": true, "ingest/stream": true, "config": true, "agent": true, "agent/command": true, "cmd/whylate-agent": true}
+	allowed := map[string]bool{"ledger": true, "wire": true, "ingest/stream": true, "config": true, "agent": true, "agent/command": true, "cmd/whylate-agent": true, "internal/renew": true}
 	for dep := range strings.Lines(string(out)) {
 		dep = strings.TrimSpace(dep)
 		host, _, _ := strings.Cut(dep, "/")

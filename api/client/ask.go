@@ -159,7 +159,7 @@ func bare(err error) error {
 // refused is the error that an answer carries, nil if it is a success.
 func refused(address string, resp *http.Response) error {
 	if resp.StatusCode == http.StatusOK {
-		if kind := resp.Header.Get("Content-Type"); !strings.HasPrefix(kind, "application/json") && !strings.HasPrefix(kind, "text/event-stream") {
+		if kind := resp.Header.Get("Content-Type"); !strings.HasPrefix(kind, "application/json") && !strings.HasPrefix(kind, "text/event-stream") && !strings.HasPrefix(kind, "application/x-tar") {
 			return fmt.Errorf("%s answers with %q, which is no answer of whylate's: check the address", address, kind)
 		}
 		return nil

@@ -20,7 +20,7 @@ import (
 type Options struct {
 	Token   string        // sent as bearer token, "" = none
 	TLS     *tls.Config   // for https; nil: the system's certificate authorities
-	Timeout time.Duration // of one answer; 0 = 60 s. Event streams and imports have none
+	Timeout time.Duration // of one answer; 0 = 60 s. Event streams, imports and what is done to the store have none
 	Agent   string        // User-Agent; "" = "whylate"
 	HTTP    *http.Client  // to be used instead of one of the client's own; TLS is then not looked at
 	// Wait waits before an event stream is opened again; nil: it sleeps. Tests put their own here.
@@ -37,6 +37,7 @@ type Client struct {
 var (
 	_ api.Service  = (*Client)(nil)
 	_ api.Importer = (*Client)(nil)
+	_ api.Keeper   = (*Client)(nil)
 )
 
 // New makes a client of the server at address: http://HOST:PORT, https://HOST:PORT, or HOST:PORT, which means http. Nothing is sent yet.
@@ -192,8 +193,12 @@ func (c *Client) Engines(ctx context.Context) (*api.EngineList, error) {
 }
 
 // Changes implements [api.Service].
-func (c *Client) Changes(ctx context.Context) (*api.ChangeList, error) {
-	return get[api.ChangeList](ctx, c, "changes", nil)
+func (c *Client) Changes(ctx context.Context, q api.ChangesQuery) (*api.ChangeList, error) {
+	v := url.Values{}
+	put(v, "from", moment(q.From))
+	put(v, "to", moment(q.To))
+	put(v, "limit", rowsOf(q.Limit, 0))
+	return get[api.ChangeList](ctx, c, "changes", v)
 }
 
 // selection writes what selects requests; sort is the name of the argument that says what they are judged by.

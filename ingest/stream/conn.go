@@ -19,7 +19,7 @@ import (
 // Dialer is how an agent comes to its server.
 type Dialer struct {
 	Target Target
-	TLS    *tls.Config            // for a target with TLS; nil means the system's CAs
+	TLS    func() *tls.Config     // for a target with TLS; nil means the system's CAs; asked anew for each connection
 	Token  func() (string, error) // nil means none; asked anew for each connection
 	Agent  Identity
 	Clock  func() [3]int64 // a pair of readings: monotonic before, Unix, monotonic after, in ns
@@ -104,7 +104,7 @@ func (d *Dialer) connect(ctx context.Context) (net.Conn, error) {
 	}
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
 	if d.TLS != nil {
-		config = d.TLS.Clone()
+		config = d.TLS().Clone()
 	}
 	if config.ServerName == "" {
 		config.ServerName, _, _ = net.SplitHostPort(d.Target.Address)

@@ -25,7 +25,8 @@ type connection struct {
 	remote string
 	in     reader
 	agent  Identity
-	known  bool // the token was right; guarded by Server.mu
+	token  string // that it showed
+	known  bool   // the token was right; guarded by Server.mu
 
 	failed   chan struct{} // closed when the connection is to end
 	released chan struct{} // closed when it hands on nothing any more
@@ -161,7 +162,7 @@ func (c *connection) handshake(ctx context.Context) (welcome []byte, refusal *Re
 	if refusal := c.s.checkToken(g.Token); refusal != nil {
 		return nil, refusal
 	}
-	c.agent = g.Agent
+	c.agent, c.token = g.Agent, g.Token
 	c.ahead = time.Unix(0, g.Clock[1]).Sub(c.s.Now())
 	if c.ahead > c.s.settings.MaxAhead {
 		return nil, c.future("its clock is", c.ahead)

@@ -40,7 +40,8 @@ type Server struct {
 	// asked once each time that a source is opened, never while Accept holds frames of it. Nil means that nothing is.
 	Durable func(ctx context.Context, source wire.Source) (uint64, error)
 
-	// Tokens gives the bearer tokens that are accepted, anew for each connection. Nil means that none is asked for.
+	// Tokens gives the bearer tokens that are accepted, anew for each connection and each [Server.Recheck]. Nil means that none
+	// is asked for.
 	Tokens func() ([]string, error)
 
 	// TLS is used on every listener that is not a Unix socket, if it is set.
@@ -251,6 +252,28 @@ func (s *Server) disclaim(c *connection, name string) {
 func (s *Server) refuse(c *connection, r *Refusal) {
 	s.tally.refuse(Incident{At: s.Now(), Remote: c.remote, Agent: c.agent}, r)
 	s.Log.Warn("refused", "remote", c.remote, "agent", c.agent.Host, "code", r.Code, "what", r.What, "remedy", r.Remedy)
+}
+
+// Recheck ends the connections whose token is not accepted any more. Their agents keep what was not acknowledged.
+func (s *Server) Recheck() {
+	if s.start() != nil {
+		return
+	}
+	s.mu.Lock()
+	var known []*connection
+	for c := range s.connections {
+		if c.known {
+			known = append(known, c)
+		}
+	}
+	s.mu.Unlock()
+	for _, c := range known {
+		if refusal := s.checkToken(c.token); refusal != nil {
+			refusal.What = "the token that the connection was opened with is not accepted any more"
+			refusal.RetryMS = 1_000 // with the one that the agent may have got meanwhile
+			c.fail(refusal)
+		}
+	}
 }
 
 // checkToken compares in constant time, whatever the tokens' lengths.

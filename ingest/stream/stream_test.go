@@ -11,6 +11,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/big"
 	"net"
 	"os"
@@ -20,6 +21,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/whylate/whylate/internal/renew"
 	"github.com/whylate/whylate/wire"
 )
 
@@ -225,12 +227,13 @@ func (p *peer) refused() *Refusal {
 
 func TestFramesThereAndAcknowledged(t *testing.T) {
 	dir := t.TempDir()
-	ca, server := certificate(t, dir, "server"), Files{Cert: filepath.Join(dir, "server.crt"), Key: filepath.Join(dir, "server.key")}
-	serverTLS, err := server.ServerTLS()
+	files := renew.NewGroup(slog.New(slog.DiscardHandler), nil)
+	ca, server := certificate(t, dir, "server"), renew.TLS{Cert: filepath.Join(dir, "server.crt"), Key: filepath.Join(dir, "server.key")}
+	serverTLS, err := server.Server(files)
 	if err != nil {
 		t.Fatal(err)
 	}
-	clientTLS, err := Files{CA: ca}.ClientTLS("")
+	clientTLS, err := renew.TLS{CA: ca}.Client(files, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -315,7 +318,12 @@ func TestTokens(t *testing.T) {
 		t.Fatal(err)
 	}
 	k := newKeeper()
-	s := &Server{Accept: k.accept, Tokens: func() ([]string, error) { return ReadTokens(path) }}
+	files := renew.NewGroup(slog.New(slog.DiscardHandler), nil)
+	tokens, err := OpenTokens(files, path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &Server{Accept: k.accept, Tokens: func() ([]string, error) { return tokens.Get(), nil }}
 	l, target := listen(t)
 	serve(t, s, l)
 	for token, ok := range map[string]bool{"one": true, "two": true, "on": false, "": false, "# ours": false, "one\n": false} {
@@ -333,11 +341,22 @@ func TestTokens(t *testing.T) {
 	if err := os.WriteFile(path, []byte("three\n"), 0o600); err != nil { // without a restart
 		t.Fatal(err)
 	}
+	old, err := dial(t, &Dialer{Target: target, Agent: testAgent, Token: func() (string, error) { return "one", nil }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if files.Look(); !files.Look() {
+		t.Error("the new tokens are not in force")
+	}
+	s.Recheck()
+	if r := old.refused(); r.Code != CodeToken {
+		t.Errorf("a connection whose token is gone: %v", r)
+	}
 	if _, err := dial(t, &Dialer{Target: target, Agent: testAgent, Token: func() (string, error) { return "three", nil }}); err != nil {
 		t.Error(err)
 	}
-	if n := s.Stats().Refused[CodeToken]; n != 4 {
-		t.Errorf("%d refusals counted, want 4", n)
+	if n := s.Stats().Refused[CodeToken]; n != 7 {
+		t.Errorf("%d refusals counted, want 7", n)
 	}
 }
 
@@ -541,7 +560,8 @@ func TestClientCertificates(t *testing.T) {
 	dir := t.TempDir()
 	serverCA, clientCA := certificate(t, dir, "server"), certificate(t, dir, "client")
 	file := func(name string) string { return filepath.Join(dir, name) }
-	config, err := Files{Cert: file("server.crt"), Key: file("server.key"), CA: clientCA}.ServerTLS()
+	files := renew.NewGroup(slog.New(slog.DiscardHandler), nil)
+	config, err := renew.TLS{Cert: file("server.crt"), Key: file("server.key"), CA: clientCA}.Server(files)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -549,18 +569,18 @@ func TestClientCertificates(t *testing.T) {
 	l, target := listen(t)
 	serve(t, s, l)
 	target.TLS = true
-	attempt := func(f Files) error {
-		c, err := f.ClientTLS("")
+	attempt := func(f renew.TLS) error {
+		c, err := f.Client(files, "")
 		if err != nil {
 			t.Fatal(err)
 		}
 		_, err = dial(t, &Dialer{Target: target, TLS: c, Agent: testAgent})
 		return err
 	}
-	if err := attempt(Files{CA: serverCA, Cert: file("client.crt"), Key: file("client.key")}); err != nil {
+	if err := attempt(renew.TLS{CA: serverCA, Cert: file("client.crt"), Key: file("client.key")}); err != nil {
 		t.Error(err)
 	}
-	if attempt(Files{CA: serverCA}) == nil || attempt(Files{CA: serverCA, Cert: file("server.crt"), Key: file("server.key")}) == nil || attempt(Files{CA: clientCA}) == nil {
+	if attempt(renew.TLS{CA: serverCA}) == nil || attempt(renew.TLS{CA: serverCA, Cert: file("server.crt"), Key: file("server.key")}) == nil || attempt(renew.TLS{CA: clientCA}) == nil {
 		t.Error("a wrong certificate was accepted")
 	}
 	if _, err := dial(t, &Dialer{Target: Target{Network: "tcp", Address: target.Address}, Agent: testAgent}); err == nil {

@@ -1,15 +1,11 @@
 package stream
 
 import (
-	"crypto/tls"
-	"crypto/x509"
-	"errors"
 	"fmt"
 	"net"
-	"os"
 	"strings"
-	"sync"
-	"time"
+
+	"github.com/whylate/whylate/internal/renew"
 )
 
 // DefaultPort is where a server listens for agents unless it is told otherwise.
@@ -66,110 +62,9 @@ func (t Target) String() string {
 	return "tcp://" + t.Address
 }
 
-// Files name the PEM files of one side of TLS. Those that are rotated are read again when they change.
-type Files struct {
-	Cert, Key string // of this side
-	CA        string // that the other side's certificate must come from; for an agent, empty means the system's
-}
-
-// ServerTLS is a server's side of TLS. With a CA, clients must show a certificate of it.
-func (f Files) ServerTLS() (*tls.Config, error) {
-	if f.Cert == "" || f.Key == "" {
-		return nil, errors.New("TLS: a server needs a certificate and its key")
-	}
-	pair := &keyPair{cert: f.Cert, key: f.Key}
-	if _, err := pair.get(); err != nil {
-		return nil, err
-	}
-	c := &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return pair.get() }}
-	if f.CA != "" {
-		pool, err := readCA(f.CA)
-		if err != nil {
-			return nil, err
-		}
-		c.ClientCAs, c.ClientAuth = pool, tls.RequireAndVerifyClientCert
-	}
-	return c, nil
-}
-
-// ClientTLS is an agent's side of TLS. serverName replaces the host of the address as the name to look for in the server's
-// certificate, if it is not empty.
-func (f Files) ClientTLS(serverName string) (*tls.Config, error) {
-	c := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: serverName}
-	if f.CA != "" {
-		pool, err := readCA(f.CA)
-		if err != nil {
-			return nil, err
-		}
-		c.RootCAs = pool
-	}
-	if (f.Cert == "") != (f.Key == "") {
-		return nil, errors.New("TLS: a client certificate and its key go together")
-	}
-	if f.Cert != "" {
-		pair := &keyPair{cert: f.Cert, key: f.Key}
-		if _, err := pair.get(); err != nil {
-			return nil, err
-		}
-		c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return pair.get() }
-	}
-	return c, nil
-}
-
-func readCA(path string) (*x509.CertPool, error) {
-	b, err := os.ReadFile(path)
-	if err != nil {
-		return nil, fmt.Errorf("TLS: read the CA: %w", err)
-	}
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(b) {
-		return nil, fmt.Errorf("TLS: %s holds no certificate in PEM", path)
-	}
-	return pool, nil
-}
-
-// keyPair is a certificate that may be replaced while it is used.
-type keyPair struct {
-	cert, key string
-	mu        sync.Mutex
-	changed   [2]time.Time
-	loaded    *tls.Certificate
-}
-
-// get gives the certificate as it is in the files now, or the last one that could be read.
-func (k *keyPair) get() (*tls.Certificate, error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	changed := [2]time.Time{modified(k.cert), modified(k.key)}
-	if k.loaded != nil && changed == k.changed {
-		return k.loaded, nil
-	}
-	c, err := tls.LoadX509KeyPair(k.cert, k.key)
-	if err != nil {
-		if k.loaded != nil {
-			return k.loaded, nil
-		}
-		return nil, fmt.Errorf("TLS: read certificate and key: %w", err)
-	}
-	k.loaded, k.changed = &c, changed
-	return k.loaded, nil
-}
-
-func modified(path string) time.Time {
-	info, err := os.Stat(path)
-	if err != nil {
-		return time.Time{}
-	}
-	return info.ModTime()
-}
-
-// ReadTokens reads the bearer tokens in a file, one on a line; empty lines and those that begin with # are left out. Several tokens
-// let one replace another without a moment in which neither is right.
-func ReadTokens(path string) ([]string, error) {
-	b, err := os.ReadFile(path)
-	if err != nil {
-		return nil, fmt.Errorf("read tokens: %w", err)
-	}
+// ParseTokens reads the bearer tokens of a file, one on a line; empty lines and those that begin with # are left out. Several tokens
+// let one replace another without a moment in which neither is right. name is what errors call the file.
+func ParseTokens(name string, b []byte) ([]string, error) {
 	var tokens []string
 	for line := range strings.Lines(string(b)) {
 		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") {
@@ -177,7 +72,12 @@ func ReadTokens(path string) ([]string, error) {
 		}
 	}
 	if len(tokens) == 0 {
-		return nil, fmt.Errorf("read tokens: %s holds none; write one, as 'openssl rand -hex 32' makes it", path)
+		return nil, fmt.Errorf("tokens %s: the file holds none; write one, as 'openssl rand -hex 32' makes it", name)
 	}
 	return tokens, nil
+}
+
+// OpenTokens reads a file of bearer tokens, and keeps to it from now on.
+func OpenTokens(g *renew.Group, path string) (*renew.File[[]string], error) {
+	return renew.Open(g, "tokens "+path, func(b ...[]byte) ([]string, error) { return ParseTokens(path, b[0]) }, path)
 }

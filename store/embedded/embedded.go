@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/whylate/whylate/internal/vfs"
 	"github.com/whylate/whylate/ledger"
@@ -39,7 +40,8 @@ type Store struct {
 	periods []*period // in order of engine, iterations, time
 	open    int       // periods with open files
 	limit   int
-	clock   uint64 // of uses, to close what was used longest ago
+	clock   uint64        // of uses, to close what was used longest ago
+	exports atomic.Uint64 // files that were written for exports
 	closed  bool
 }
 
@@ -68,7 +70,7 @@ func Open(dir string, o Options) (*Store, error) {
 	}
 	lock, err := f.Lock(filepath.Join(dir, lockFile))
 	if held, ok := errors.AsType[*vfs.Held](err); ok {
-		return nil, &store.Error{Err: store.ErrLocked, What: "open the store", Where: dir, Value: fmt.Sprintf("process %d has it open", held.PID), Remedy: "ask that server (whylate finds it by itself), stop it, or name another data directory"}
+		return nil, &store.Error{Err: store.ErrLocked, What: "open the store", Where: dir, Value: fmt.Sprintf("process %d has it open", held.PID), Remedy: "ask that server (leave --data-dir out, or give --server), stop it, or name another data directory"}
 	}
 	if err != nil {
 		return nil, diskError("open the store", dir, err)
@@ -160,8 +162,15 @@ func (s *Store) sort() {
 	})
 }
 
-// unlink removes a period's directory; it is out of sight at once.
+// unlink removes a period's directory, as soon as nobody holds it any more; it is out of sight at once.
 func (s *Store) unlink(p *period) error {
+	p.mu.Lock()
+	p.doomed = true
+	held := p.held > 0
+	p.mu.Unlock()
+	if held {
+		return nil
+	}
 	s.forget(p)
 	old := filepath.Join(s.sealed(), oldPrefix+filepath.Base(p.dir))
 	if err := s.fs.RemoveAll(old); err != nil {

@@ -2,6 +2,9 @@ package embedded
 
 import (
 	"fmt"
+	"github.com/parquet-go/parquet-go"
+	"github.com/whylate/whylate/ledger"
+	"github.com/whylate/whylate/store"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -81,4 +84,51 @@ func TestExportMillion(t *testing.T) {
 	if err := s.Export(ctx, dir); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// What is no row in the store is one in an export: every stint, with the sequences pointing to theirs.
+func TestExportSpellsStints(t *testing.T) {
+	s, err := Open(filepath.Join(t.TempDir(), "data"), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	e, rs := generated(t, 1, 2000, 16, 50)
+	sealed(t, s, e, rs, nil, 2000)
+	dir := filepath.Join(t.TempDir(), "export")
+	if err := s.Export(ctx, dir); err != nil {
+		t.Fatal(err)
+	}
+	sequences, stints := exportedRows[store.SequenceRow](t, dir, "sequences"), exportedRows[store.StintRow](t, dir, "stints")
+	if few := s.periods[0].m.Files["stints"].Rows; few > int64(len(stints)/4) {
+		t.Errorf("%d of %d stints are rows in the store", few, len(stints))
+	}
+	byID := map[string]*ledger.Sequence{}
+	for _, q := range e.Sequences {
+		byID[q.ID] = q
+	}
+	for i, r := range sequences {
+		q := byID[r.ID]
+		if q == nil || r.Usual || int(r.Stints) != len(q.Stints) {
+			t.Fatalf("%+v of %+v", r, q)
+		}
+		for k, got := range stints[r.StintRow : r.StintRow+r.Stints] {
+			if want := q.Stints[k]; int(got.Sequence) != i || uint64(got.First) != want.First || uint64(got.First)+uint64(got.Iterations)-1 != want.Last || uint32(got.Before) != want.Before || ledger.Phase(got.Phase) != want.Phase {
+				t.Fatalf("%s: %+v, want %+v", r.ID, got, want)
+			}
+		}
+	}
+}
+
+func exportedRows[T any](t *testing.T, dir, name string) []T {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, name, "*.parquet"))
+	if err != nil || len(files) != 1 {
+		t.Fatalf("%s: %v, %v", name, files, err)
+	}
+	rows, err := parquet.ReadFile[T](files[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rows
 }

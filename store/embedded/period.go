@@ -22,6 +22,27 @@ type period struct {
 	used    uint64 // by Store.clock
 	damaged string // what is wrong with it: it is left out of answers
 	gone    bool   // merged or removed: whoever still holds it must ask again
+	held    int    // by exports: it is not removed as long
+	doomed  bool   // to be removed when nobody holds it
+}
+
+// hold keeps a period on the disk until release, whatever it is merged into or replaced by meanwhile.
+func (p *period) hold() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.held++
+}
+
+// release gives up a hold.
+func (p *period) release() error {
+	p.mu.Lock()
+	p.held--
+	doomed := p.doomed && p.held == 0 && !p.gone
+	p.mu.Unlock()
+	if doomed {
+		return p.s.unlink(p)
+	}
+	return nil
 }
 
 // info describes the period.

@@ -48,6 +48,9 @@ func Run(t *testing.T, open Open) {
 		{"retention", retention},
 		{"two at once", locking},
 		{"export", export},
+		{"export file by file", exportFiles},
+		{"export into a directory", exportInto},
+		{"describe an engine", describe},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(t, open) })
 	}

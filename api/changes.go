@@ -1,0 +1,45 @@
+package api
+
+import "time"
+
+// ChangesQuery selects changes. Zero fields choose all.
+type ChangesQuery struct {
+	From  time.Time // at or after this
+	To    time.Time // before this
+	Limit int       // at most so many, the newest; 0 = all
+}
+
+// ChangeList is the changes that were recorded, the newest first.
+type ChangeList struct {
+	Matched int      `json:"matched"` // before the limit
+	Changes []Change `json:"changes"`
+	// Recorded are the kinds that are recorded here. That none of another kind is listed is no evidence that there was none.
+	Recorded []ChangeKind `json:"recorded"`
+}
+
+// ChangeKind says what changed.
+type ChangeKind string
+
+// Kinds of changes. All but the end are seen by comparing an engine incarnation with the one before it of the same deployment, replica
+// and rank.
+const (
+	ChangeRestart ChangeKind = "restart" // a new incarnation; from and to are incarnations
+	ChangeVersion ChangeKind = "version" // the engine's software
+	ChangeProbe   ChangeKind = "probe"   // who records it
+	ChangeModel   ChangeKind = "model"   // what it serves
+	ChangeSetting ChangeKind = "setting" // one setting that the scheduler's decisions depend on
+	ChangeRank    ChangeKind = "rank"    // a data-parallel rank is there that was not, or the other way round
+	ChangeEnd     ChangeKind = "end"     // the engine's process is gone; known as long as what its reader said is not let go
+)
+
+// Change is one event on the time line.
+type Change struct {
+	At      int64      `json:"at_unix_ns"` // the incarnation's first recorded iteration began: it started before that. Of an end, when it was seen
+	Kind    ChangeKind `json:"kind"`
+	Engine  string     `json:"engine"`         // the incarnation that it came with; of an end, that ended
+	Subject string     `json:"subject"`        // the setting's name; of other kinds deployment/replica/rank
+	From    string     `json:"from,omitempty"` // none: it was not there, or not told
+	To      string     `json:"to,omitempty"`
+	Source  string     `json:"source"` // who says so, with version
+	Text    string     `json:"text"`   // one sentence
+}

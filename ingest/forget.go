@@ -24,24 +24,25 @@ func (a *Assembler) ForgetIf(id ledger.EngineID, through uint64, sealed func(*le
 	a.update()
 	e := g.e
 	gone := map[*ledger.Sequence]bool{}
+	until := through // the newest iteration that nobody needs
 	e.Sequences = slices.DeleteFunc(e.Sequences, func(q *ledger.Sequence) bool {
 		if Sealable(q, through) && sealed(q) {
 			gone[q] = true
 		} else if n := first(q); n != 0 {
-			through = min(through, n-1) // its iterations are still needed
+			until = min(until, n-1) // its iterations are still needed
 		}
 		return gone[q]
 	})
 	a.release(gone)
-	if through < e.First {
+	if until < e.First {
 		return
 	}
 	e.Firsts = account.Firsts(e)
-	last := e.Row(through)
+	last := e.Row(until)
 	e.Base, e.BaseEnd = last.Sums, last.End
-	e.Iterations = slices.Clone(e.Iterations[through-e.First+1:])
-	e.First = through + 1
-	old := func(n uint64) bool { return n <= through }
+	e.Iterations = slices.Clone(e.Iterations[until-e.First+1:])
+	e.First = until + 1
+	old := func(n uint64) bool { return n <= until }
 	e.Preemptions = slices.DeleteFunc(e.Preemptions, func(p *ledger.Preemption) bool { return old(p.Iteration) })
 	e.Holdings = slices.DeleteFunc(e.Holdings, func(h ledger.Holding) bool { return old(h.Iteration) })
 }

@@ -122,3 +122,31 @@ func TestLateFrontEndClaimsItsSequences(t *testing.T) {
 		t.Errorf("r1 has %d sequences", len(q))
 	}
 }
+
+// Who lives long keeps the iterations that he lived through, and nobody else: those who came after him and are over are let go.
+func TestForgetBesideALongLife(t *testing.T) {
+	run, err := scenario.Parse(`engine vllm depth=1 max_num_seqs=8
+0ms queue long prompt=4
+1..5ms iter long:4
+5ms queue a prompt=4
+6..10ms iter long a:4
+10..14ms iter long a end=a:length
+14..18ms iter long
+18..22ms iter long`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := run.Assemble(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := a.Live().Engines[0]
+	a.Forget(e.ID, 4)
+	b := a.Live()
+	if len(b.Requests) != 1 || len(b.Engines[0].Sequences) != 1 || b.Engines[0].Sequences[0].Live() == false {
+		t.Errorf("%d requests and %d sequences are left, want the one that lives", len(b.Requests), len(b.Engines[0].Sequences))
+	}
+	if got := b.Engines[0].First; got != 1 {
+		t.Errorf("iterations are there from %d on, want all that it lived through", got)
+	}
+}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/whylate/whylate/api"
 	"github.com/whylate/whylate/config"
 	"github.com/whylate/whylate/ingest/stream"
 	"github.com/whylate/whylate/server"
@@ -73,6 +74,9 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger) (err error) 
 	defer func() { err = errors.Join(err, st.Close()) }()
 	set := server.Settings{DataDir: c.DataDir, SealEvery: c.Store.SealEvery, HotPeriod: c.Store.HotPeriod, InFlight: c.Limits.InFlightBytes, Log: log,
 		Retention: store.Policy{Detail: unlimited(c.Store.Retention.Iterations), Requests: unlimited(c.Store.Retention.Requests)}}
+	var agents *stream.Server
+	set.Sends = func(source string) bool { return agents.Sends(source) }
+	set.Faults = func() []api.Fault { return refusals(agents.Stats()) }
 	if c.Rings.Follow {
 		set.Rings = c.Rings.Dir
 	}
@@ -83,7 +87,7 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger) (err error) 
 		return err
 	}
 	opts := web.Options{Log: log, Ready: s.Ready, Gatherer: s.Metrics(), MaxImport: c.Limits.RequestBody}
-	agents := &stream.Server{Accept: s.AcceptBatches, Durable: s.Durable, TLS: tlsConfig, Version: Version, Log: log,
+	agents = &stream.Server{Accept: s.AcceptBatches, Durable: s.Durable, TLS: tlsConfig, Version: Version, Log: log,
 		Settings: stream.Settings{MaxConnections: c.Limits.Connections, QueueBytes: c.Limits.InFlightBytes}}
 	if c.TokensFile != "" {
 		tokens, warning, err := web.LoadTokens(c.TokensFile)

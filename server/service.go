@@ -362,6 +362,9 @@ func (s *Server) Overview(ctx context.Context) (*api.Overview, error) {
 		return nil, storeError(err)
 	}
 	o.Faults = s.faults.list()
+	if s.set.Faults != nil {
+		o.Faults = append(o.Faults, s.set.Faults()...)
+	}
 	o.Storage = s.storage(periods)
 	for _, p := range periods {
 		o.Requests += int(p.Requests)

@@ -16,14 +16,13 @@ new=${2:-HEAD}
 for tool in git go tar python3 curl sha256sum; do command -v "$tool" >/dev/null || { echo "upgrade-test: $tool is not on the PATH" >&2; exit 2; }; done
 # What the tests are asked with: known to every commit that serves.
 demo=$PWD/cli/demo.wlc
-more=$PWD/testdata/backcompat/store-1/data/log/00000000000000000001.wlc
 ids="fan-0 short-8 steady-1 waiter-9 grow-13 hangup-1 alone-2"
 
 work=$(mktemp -d)
 server=
 trees=()
 end() {
-  if [[ -n $server ]]; then kill -9 "$server" 2>/dev/null || true; fi
+  if [[ -n $server ]]; then kill -9 "$server" 2>/dev/null || true; wait "$server" 2>/dev/null || true; fi
   for t in "${trees[@]}"; do git worktree remove --force "$t" >/dev/null 2>&1 || true; done
   rm -rf "$work"
 }
@@ -75,16 +74,20 @@ sealed() { # NAME COUNT: waits until a server has sealed so often
   fail "the $1 server does not seal: $(tail -n 3 "$work/serve-$1.log")"
 }
 
-ask() { # NAME DIR: what the server answers, by the command line of an archive
+explain() { # NAME DIR: what the server answers about single requests, by the command line of an archive
   mkdir "$work/$2"
+  for id in $ids; do "$work/$1/whylate" explain "$id" --server "$url" -o json >"$work/$2/explain-$id.json"; done
+}
+
+ask() { # NAME DIR: that, and lists, which change when something else comes in
+  explain "$1" "$2"
   "$work/$1/whylate" requests --server "$url" -n 0 -o json >"$work/$2/requests.json"
   "$work/$1/whylate" requests --server "$url" --sort ttft -n 20 -o json >"$work/$2/slowest.json"
-  for id in $ids; do "$work/$1/whylate" explain "$id" --server "$url" -o json >"$work/$2/explain-$id.json"; done
   "$work/$1/whylate" iterations --first 200 --last 210 --server "$url" -o json >"$work/$2/iterations.json"
   "$work/$1/whylate" iterations 205 --server "$url" -o json >"$work/$2/iteration.json"
 }
 
-compare() { # DIR DIR: everything of the first is in the second
+compare() { # DIR DIR: everything of the first that was asked again is in the second
   python3 - "$work/$1" "$work/$2" <<'PYTHON'
 import json, pathlib, sys
 was, now = map(pathlib.Path, sys.argv[1:])
@@ -101,7 +104,7 @@ def same(a, b, where):
     else:
         values += 1
         if a != b: wrong.append(f"{where} is {json.dumps(b)[:80]}, and was {json.dumps(a)[:80]}")
-files = sorted(was.glob("*.json"))
+files = [was / f.name for f in sorted(now.glob("*.json"))]
 for f in files: same(json.loads(f.read_text()), json.loads((now / f.name).read_text()), f.stem)
 for w in wrong[:20]: print("upgrade-test:", w, file=sys.stderr)
 if wrong: sys.exit(f"upgrade-test: {len(wrong)} differences")
@@ -125,9 +128,10 @@ before=$(formats)
 serve new || fail "the new server does not open what the old one left: $(tail -n 3 "$work/serve-new.log")"
 ask new after
 compare before after
-"$work/new/whylate" import "$more" --server "$url" >/dev/null
+WHYLATE_WRITE_CAPTURE=$work/more.wlc go test ./internal/apptest -run '^TestWriteCapture$' -count 1 >/dev/null
+"$work/new/whylate" import "$work/more.wlc" --server "$url" >/dev/null
 sealed new 1
-ask new later
+explain new later
 echo "after the new server sealed something of its own: $(compare before later)"
 stop
 after=$(formats)
@@ -143,7 +147,7 @@ sums() { (cd "$work/data" && find . -type f ! -name LOCK -print0 | sort -z | xar
 sums >"$work/sums"
 if serve old; then
   [[ $before == "$after" ]] || fail "the old server opens format $after, which it does not know"
-  ask old back
+  explain old back
   echo "the old server opens it as well: $(compare before back)"
   stop
 else

@@ -14,7 +14,9 @@ import (
 // seal seals what is older than the hot period, lets go of it in memory and in the log, and keeps to the retention.
 func (s *Server) seal(ctx context.Context) {
 	until := s.set.Now().Add(-s.set.HotPeriod).UnixNano()
-	for _, e := range s.hot.engines() {
+	engines := s.hot.engines()
+	s.noteArrivals(engines)
+	for _, e := range engines {
 		if err := s.sealEngine(ctx, e, until); err != nil {
 			s.faults.note("seal "+e.ID.String(), err, s.set.Now())
 			s.set.Log.Error("seal", "engine", e.ID.String(), "error", err)
@@ -43,8 +45,8 @@ func (s *Server) sealEngine(ctx context.Context, e *ledger.Engine, until int64) 
 	defer s.hot.mu.Unlock()
 	s.hot.show()
 	n := sort.Search(len(e.Iterations), func(k int) bool { return e.Iterations[k].End == 0 || e.Iterations[k].End >= until })
-	through := e.First + uint64(n) - 1
-	if n == 0 || through <= after {
+	through := max(e.First+uint64(n)-1, min(s.arrived.before(e.ID, until), e.Completed()))
+	if through < e.First || through <= after {
 		return nil
 	}
 	over := func(q *ledger.Sequence) bool { return ingest.Sealable(q, through) }
@@ -79,7 +81,8 @@ const logMargin = 60 * time.Second
 
 // trimLog forgets the log before everything that is not sealed.
 func (s *Server) trimLog(ctx context.Context) error {
-	oldest := s.set.Now().UnixNano()
+	now := s.set.Now().UnixNano()
+	oldest := now
 	s.hot.mu.Lock()
 	s.hot.show()
 	for _, e := range s.hot.l.Book.Engines {
@@ -91,6 +94,9 @@ func (s *Server) trimLog(ctx context.Context) error {
 		}
 		if len(e.Iterations) > 0 {
 			oldest = min(oldest, e.Iterations[0].Start)
+			if e.Iterations[len(e.Iterations)-1].Decided > now { // its clock is ahead: its times do not say where in the log it lies
+				oldest = min(oldest, s.arrived.of(e.ID, e.First))
+			}
 		}
 	}
 	for _, r := range s.hot.l.Book.Requests {

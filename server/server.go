@@ -81,6 +81,8 @@ type Server struct {
 	sealed map[ledger.EngineID]uint64 // iterations up to here are sealed
 	marks  []mark                     // where the log was when, oldest first
 
+	arrived arrivals
+
 	ready   atomic.Bool
 	busy    atomic.Uint64 // batches turned away
 	faults  faults

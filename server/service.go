@@ -306,7 +306,7 @@ func (s *Server) sealedAt(ctx context.Context, prefix string, from, to uint64) (
 		s.mu.Lock()
 		through := s.sealed[id]
 		s.mu.Unlock()
-		if from >= hotFrom && from > through {
+		if through == 0 || from >= hotFrom && from > through {
 			return nil, nil
 		}
 	default: // an engine that is gone from memory

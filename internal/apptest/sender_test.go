@@ -94,6 +94,17 @@ func capture(t testing.TB, feeds ...*feed) []byte {
 	return b.Bytes()
 }
 
+// TestWriteCapture writes a run of the last hour to $WHYLATE_WRITE_CAPTURE, for scripts/upgrade-test.sh.
+func TestWriteCapture(t *testing.T) {
+	path := os.Getenv("WHYLATE_WRITE_CAPTURE")
+	if path == "" {
+		t.Skip("run by scripts/upgrade-test.sh")
+	}
+	if err := os.WriteFile(path, capture(t, randomFeed(t, "more", 1, 300, time.Now().Add(-time.Hour))), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // fromFile answers about feeds that were written as a file and read again.
 func fromFile(t testing.TB, feeds ...*feed) *server.Local {
 	t.Helper()
@@ -117,6 +128,7 @@ type sender struct {
 	next  uint64     // number of the next message
 	way   []shipment // on their way, the oldest first
 	wake  chan struct{}
+	token string // that it shows; "" = none
 	acked int    // frames acknowledged on this connection
 	known uint64 // frames that a server was found to have, beyond what it had acknowledged
 }
@@ -143,6 +155,9 @@ func (s *sender) connect(p *process) bool {
 	s.t.Helper()
 	s.way, s.next, s.acked = nil, 1, 0
 	d := &stream.Dialer{Target: p.target(), Agent: stream.Identity{Host: "h", Boot: "b", PID: 1, Version: "test"}, Clock: func() [3]int64 { return [3]int64{1, time.Now().UnixNano(), 2} }}
+	if s.token != "" {
+		d.Token = func() (string, error) { return s.token, nil }
+	}
 	connected := false
 	await(s.t, "a connection", func() bool {
 		select {

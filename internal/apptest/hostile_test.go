@@ -64,14 +64,23 @@ func hello(t testing.TB, token string, clock time.Time) []byte {
 		"clock": []int64{1, clock.UnixNano(), 2}}))...)
 }
 
+// reach connects to where a server takes in agents, as soon as it does.
+func reach(t testing.TB, p *process) (c net.Conn) {
+	t.Helper()
+	await(t, "a connection", func() bool {
+		p.alive()
+		var err error
+		c, err = net.Dial("unix", p.socket)
+		return err == nil
+	})
+	return c
+}
+
 // say gives bytes to a server as all that a connection says, and returns what it answered until it hung up. A sender that stays says nothing
 // more and waits to be let go.
 func say(t testing.TB, p *process, stays bool, said []byte) []byte {
 	t.Helper()
-	c, err := net.Dial("unix", p.socket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := reach(t, p)
 	defer c.Close()
 	c.SetDeadline(time.Now().Add(patience))
 	if _, err := c.Write(said); err != nil && !stays {
@@ -199,10 +208,7 @@ func TestSlowSenderHoldsNobodyUp(t *testing.T) {
 	c := p.client()
 	now := time.Now()
 	slow := func(said []byte) net.Conn {
-		conn, err := net.Dial("unix", p.socket)
-		if err != nil {
-			t.Fatal(err)
-		}
+		conn := reach(t, p)
 		if _, err := conn.Write(said); err != nil {
 			t.Fatal(err)
 		}

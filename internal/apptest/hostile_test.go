@@ -203,6 +203,7 @@ func TestHostileSenders(t *testing.T) {
 // TestSlowSenderHoldsNobodyUp lets a stranger say nothing and a known sender stop inside a message, for as long as the server has patience
 // with them: meanwhile others are taken in and answered.
 func TestSlowSenderHoldsNobodyUp(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	p := serve(t, dir)
 	c := p.client()
@@ -234,6 +235,7 @@ func TestSlowSenderHoldsNobodyUp(t *testing.T) {
 // TestStreamCutAtEveryByte cuts what one sender says after every byte, on a running server, one connection after the other: only whole messages
 // are taken, each frame once, and in the end a sender that goes on behind what is durable completes the run.
 func TestStreamCutAtEveryByte(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	p := serve(t, dir)
 	c := p.client()
@@ -258,6 +260,7 @@ func TestStreamCutAtEveryByte(t *testing.T) {
 // TestCapturesImportedOutOfOrder imports the parts of a run in other orders than that of their time, and one of them twice: what comes late is
 // passed over and said to be there already or missing, never mixed up; the parts in order make the whole.
 func TestCapturesImportedOutOfOrder(t *testing.T) {
+	t.Parallel()
 	part := func(f *feed, from, to int) []byte {
 		k := *f
 		var b bytes.Buffer
@@ -328,6 +331,7 @@ func TestCapturesImportedOutOfOrder(t *testing.T) {
 // TestClockFromTheFuture takes in an engine whose clock is days ahead, which only its frames tell: doctor says so; it is answered about, and
 // sealed when it has been here for the hot period, and so are the others, of which the retention takes what is its.
 func TestClockFromTheFuture(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	p := serve(t, dir, often...)
 	c := p.client()

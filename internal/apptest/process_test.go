@@ -55,6 +55,7 @@ func command(t testing.TB, args ...string) *exec.Cmd {
 	cmd := exec.Command(os.Args[0], args...)
 	cmd.Env = slices.DeleteFunc(os.Environ(), func(kv string) bool { return strings.HasPrefix(kv, "WHYLATE_") })
 	cmd.Env = append(cmd.Env, asCommand+"=1", "WHYLATE_CONFIG="+none, "TZ=UTC")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // a test that is itself killed leaves nothing behind
 	return cmd
 }
 

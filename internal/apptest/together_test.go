@@ -60,7 +60,7 @@ func TestServerAndAgentFollowTheSameRings(t *testing.T) {
 	dir, other := t.TempDir(), t.TempDir()
 	rings := filepath.Join(dir, "rings")
 	began := time.Now().Add(-time.Hour)
-	large, small := randomFeed(t, "large", 31, 1200, began), randomFeed(t, "small", 32, 1200, began)
+	large, small := randomFeed(t, "large", 31, 700, began), randomFeed(t, "small", 32, 700, began)
 	small.number = 1 // of its process
 	engines := []*engine{newEngine(t, rings, large, 8<<20), newEngine(t, rings, small, 48<<10)}
 	written := func() int { return engines[0].done + engines[1].done + len(engines) } // with the rings' hellos
@@ -101,7 +101,7 @@ func TestServerAndAgentFollowTheSameRings(t *testing.T) {
 	await(t, "the agent to be connected", func() bool { step(); return a.Counts().Connects > 0 })
 	p.kill()
 	before, lap, taken := a.Counts().Frames, engines[1].done, written()
-	for engines[1].done-lap < 900 {
+	for engines[1].done-lap < 600 {
 		write(10)
 		await(t, "the agent to have read the rings", func() bool { step(); return int(a.Counts().Frames-before) >= written()-taken })
 		if engines[1].done%100 == 0 {

@@ -6,7 +6,7 @@ VERSION ?= 0.0.0-dev
 
 OLD ?=
 
-.PHONY: dist upgrade-test build test lint race fuzz bench probe-test engine-env engine-smoke fixture vectors openapi
+.PHONY: dist upgrade-test build test lint race fuzz bench bench-long probe-test engine-env engine-smoke fixture vectors openapi
 
 build:
 	go build -o whylate ./cmd/whylate
@@ -34,6 +34,10 @@ fuzz:
 # Figures of codec, capture, assembling and account, with their budgets (DESIGN §13). FIGURES=1 keeps them in docs/figures.tsv.
 bench:
 	go run ./internal/bench
+
+# The figures that take hours: stores of 10⁷ and 10⁸ iterations (about 15 GB in the temporary directory), half an hour of a hundred engines.
+bench-long:
+	go run ./internal/bench -long
 
 # The probe's own tests, without an engine. Those that need vLLM's classes skip themselves, and run where engine-env has made one.
 probe-test:

@@ -104,10 +104,8 @@ func (a *Account) E2E() int64 { return a.To - a.From }
 
 // Line returns the line of part p.
 func (a *Account) Line(p Part) *Line {
-	for i := range a.Lines {
-		if a.Lines[i].Part == p {
-			return &a.Lines[i]
-		}
+	if i := slices.Index(Parts, p); i >= 0 && i < len(a.Lines) {
+		return &a.Lines[i]
 	}
 	return &Line{Part: p}
 }

@@ -18,13 +18,15 @@ type MeanPart struct {
 func StatementOf(accounts []*Account) Statement {
 	s := Statement{Requests: len(accounts)}
 	n := int64(max(len(accounts), 1))
-	for _, p := range Parts {
-		var sum int64
-		for _, a := range accounts {
-			sum += a.Line(p).NS
+	sums := make([]int64, len(Parts))
+	for _, a := range accounts {
+		for i := range a.Lines {
+			sums[i] += a.Lines[i].NS
 		}
-		s.Parts = append(s.Parts, MeanPart{p, sum / n})
-		s.E2E += sum
+	}
+	for i, p := range Parts {
+		s.Parts = append(s.Parts, MeanPart{p, sums[i] / n})
+		s.E2E += sums[i]
 	}
 	s.E2E /= n
 	return s

@@ -95,6 +95,7 @@ type RequestRow struct {
 	Preemptions int                 `json:"preemptions"`
 	Largest     account.Part        `json:"largest_part,omitempty"` // none if no time has passed
 	Share       float64             `json:"largest_share"`
+	Sorted      int64               `json:"sorted_ns,omitempty"` // what the list is sorted by; 0 if by arrival
 }
 
 // IterationsQuery selects iterations. Engine is a prefix of the engine's id; "" is right when there is only one.

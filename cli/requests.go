@@ -3,10 +3,12 @@ package cli
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/whylate/whylate/account"
 	"github.com/whylate/whylate/api"
 	"github.com/whylate/whylate/diagnose"
 	"github.com/whylate/whylate/query"
@@ -68,7 +70,12 @@ func (e *env) printRequests(l *api.RequestList, sort string) {
 	if l.Matched == 0 {
 		fmt.Fprintln(e.out, "no request matches")
 	} else {
-		t := e.table("REQUEST", "CLASS", "ARRIVED", "E2E", "TTFT", "TPOT", "PROMPT", "OUTPUT", "PREEMPTED", "END", "MOST OF IT")
+		part := slices.Contains(account.Parts[:], account.Part(sort)) // one that no other column shows
+		head := []string{"REQUEST", "CLASS", "ARRIVED", "E2E", "TTFT", "TPOT", "PROMPT", "OUTPUT", "PREEMPTED", "END", "MOST OF IT"}
+		if part {
+			head = append(head, strings.ToUpper(sort))
+		}
+		t := e.table(head...)
 		for _, r := range l.Requests {
 			end := r.Reason.String()
 			if r.State != "finished" {
@@ -78,8 +85,12 @@ func (e *env) printRequests(l *api.RequestList, sort string) {
 			if r.Sequences > 1 {
 				name += fmt.Sprintf(" (n=%d)", r.Sequences)
 			}
-			t.row(name, dash(r.Class), diagnose.Clock(r.Received), diagnose.Span(r.E2E), orDash(r.TTFT), orDash(r.TPOT), fmt.Sprint(r.Prompt), fmt.Sprint(r.Output),
-				count(r.Preemptions), end, fmt.Sprintf("%s %.0f %%", r.Largest, 100*r.Share))
+			row := []string{name, dash(r.Class), diagnose.Clock(r.Received), diagnose.Span(r.E2E), orDash(r.TTFT), orDash(r.TPOT), fmt.Sprint(r.Prompt), fmt.Sprint(r.Output),
+				count(r.Preemptions), end, fmt.Sprintf("%s %.0f %%", r.Largest, 100*r.Share)}
+			if part {
+				row = append(row, diagnose.Span(r.Sorted))
+			}
+			t.row(row...)
 		}
 		t.end()
 	}
@@ -89,8 +100,12 @@ func (e *env) printRequests(l *api.RequestList, sort string) {
 	if l.ClientOnly > 0 {
 		fmt.Fprintf(e.out, "%d more were sent by a client and recorded by no server\n", l.ClientOnly)
 	}
-	if l.Matched > 1 {
-		fmt.Fprintf(e.out, "\nWhere the time of these %d requests went (mean %s):\n", l.Matched, diagnose.Span(l.Statement.E2E))
+	if n := l.Statement.Requests; n > 1 {
+		these := fmt.Sprintf("these %d requests", n)
+		if n < l.Matched { // a server adds up what is in its memory
+			these = fmt.Sprintf("the %d of them that are not sealed yet", n)
+		}
+		fmt.Fprintf(e.out, "\nWhere the time of %s went (mean %s):\n", these, diagnose.Span(l.Statement.E2E))
 		t := e.table()
 		for _, p := range l.Statement.Parts {
 			if p.NS != 0 || p.Part == "unexplained" {

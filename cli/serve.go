@@ -72,7 +72,7 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger) (err error) 
 		return err
 	}
 	defer func() { err = errors.Join(err, st.Close()) }()
-	set := server.Settings{DataDir: c.DataDir, SealEvery: c.Store.SealEvery, HotPeriod: c.Store.HotPeriod, InFlight: c.Limits.InFlightBytes, Log: log,
+	set := server.Settings{DataDir: c.DataDir, SealEvery: c.Store.SealEvery, HotPeriod: c.Store.HotPeriod, HotIterations: c.Store.HotIterations, InFlight: c.Limits.InFlightBytes, Log: log,
 		Retention: store.Policy{Detail: unlimited(c.Store.Retention.Iterations), Requests: unlimited(c.Store.Retention.Requests)}}
 	var agents *stream.Server
 	set.Sends = func(source string) bool { return agents.Sends(source) }

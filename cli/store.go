@@ -81,7 +81,7 @@ docs/tables.md describes every column.`,
 		Use: "compact", Short: "Merge small neighbouring periods", Example: "  whylate store compact --rows 2000000", Args: args(0, 0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return with(open, func(st store.Store) error {
-				n, err := st.Compact(cmd.Context(), rows)
+				n, err := st.Compact(cmd.Context(), rows, 2)
 				if err == nil {
 					fmt.Fprintf(e.out, "%d periods fewer\n", n)
 				}

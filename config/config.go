@@ -48,8 +48,10 @@ type Log struct {
 type Store struct {
 	SealEvery time.Duration
 	HotPeriod time.Duration
-	Retention Retention
-	WAL       WAL
+	// HotIterations bounds the hot period where many engines are fast.
+	HotIterations int
+	Retention     Retention
+	WAL           WAL
 }
 
 // Retention is how long sealed rows are kept, by purpose. [Forever] keeps them.

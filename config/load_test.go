@@ -101,7 +101,7 @@ func TestProblems(t *testing.T) {
 	}{
 		"typo in a section": {file: "listen:\n  htp: 1.2.3.4:5\n", want: []string{"w.yaml:2:3: listen.htp: no such key; did you mean listen.http?; allowed: in listen http, agents, unix, agents_tokens"}},
 		"typo at the top":   {file: "lissten: {}\n", want: []string{"w.yaml:1:1: lissten: no such key; did you mean listen?; allowed: listen, tls, tokens_file, data_dir, rings, log, store, limits, agent"}},
-		"wrong section":     {file: "store:\n  segment_bytes: 1MiB\n", want: []string{"w.yaml:2:3: store.segment_bytes: no such key; did you mean store.wal.segment_bytes?; allowed: in store seal_every, hot_period, retention, wal"}},
+		"wrong section":     {file: "store:\n  segment_bytes: 1MiB\n", want: []string{"w.yaml:2:3: store.segment_bytes: no such key; did you mean store.wal.segment_bytes?; allowed: in store seal_every, hot_period, hot_iterations, retention, wal"}},
 		"dotted":            {file: "listen.http: :1\n", want: []string{"w.yaml:1:1: listen.http: no such key; nest it: a line listen:, below it indented http:"}},
 		"several at once": {file: "listen:\n  http: 7700\nstore:\n  seal_every: 15\n  hot_period: 48h\nlog:\n  level: warning\n", environ: []string{"WHYLATE_LIMITS_CONNECTIONS=many"}, want: []string{
 			`w.yaml:2:9: listen.http = "7700": is not host:port; allowed: host:port, such as 127.0.0.1:7700 or [::1]:7700; :7700 is every interface; off is none`,

@@ -541,6 +541,12 @@ func (c *explainer) basis() {
 			c.x.Notes = append(c.x.Notes, "Asynchronous scheduling: the account's rules for it were tested on the engine's scheduler classes, not yet on a GPU.")
 		}
 	}
+	switch {
+	case slices.ContainsFunc(c.r.Sequences, func(q *ledger.Sequence) bool { return q.Reason == ledger.FinishLost }):
+		c.x.Notes = append(c.x.Notes, "Its end was never told: its engine died, or the records were lost. The account ends with the last that is known of it.")
+	case c.r.Received != 0 && c.r.LastByte != 0 && c.r.End == ledger.EndUnknown:
+		c.x.Notes = append(c.x.Notes, "The end of its exchange was never told: the account ends with the last that is known of it.")
+	}
 	if len(c.r.Sequences) > 1 {
 		c.x.Notes = append(c.x.Notes, fmt.Sprintf("It has %d sequences: the parts up to prefill are those of the first to emit (%s), decode is that of the last to end (%s).", len(c.r.Sequences), c.a.Lead.ID, c.a.Tail.ID))
 	}

@@ -12,12 +12,13 @@ import (
 type Assembler struct {
 	sources   []*source
 	names     map[string]uint16 // of sources
+	free      []uint16          // numbers of sources that were let go
 	clocks    map[string]*clock
 	engines   map[ledger.EngineID]*engine
 	byID      map[sequenceKey]*ledger.Sequence
 	fresh     []*ledger.Sequence // not given to a request yet
 	requests  []*ledger.Request
-	unsorted  bool // requests were added since they were last sorted
+	sorted    int // requests that are in order of their first sight; those after them were added since
 	byParent  map[sequenceKey]*ledger.Request
 	byTrace   map[string]*ledger.Request
 	byRequest map[string][]*ledger.Request
@@ -91,14 +92,18 @@ func (a *Assembler) Source(w wire.Source) (uint16, error) {
 	if id, known := a.names[w.Name]; known {
 		return id, nil
 	}
-	if len(a.sources) > math.MaxUint16 {
+	s := newSource(w.Name)
+	var id uint16
+	switch n := len(a.free); {
+	case n > 0:
+		id = a.free[n-1]
+		a.free, a.sources[id] = a.free[:n-1], s
+	case len(a.sources) > math.MaxUint16:
 		return 0, fmt.Errorf("source %s: more than %d sources; read fewer files at once", w.Name, math.MaxUint16)
+	default:
+		id = uint16(len(a.sources))
+		a.sources = append(a.sources, s)
 	}
-	s := &source{refusals: map[wire.Type]*ledger.Gap{}, handles: map[uint32]*ledger.Sequence{}, http: map[uint32]*ledger.Request{}}
-	s.Name = w.Name
-	s.clock = &clock{Clock: ledger.Clock{Domain: "unknown/" + w.Name}}
-	id := uint16(len(a.sources))
-	a.sources = append(a.sources, s)
 	a.names[w.Name] = id
 	if w.Hello != nil {
 		h, err := wire.ParseHello(w.Hello)
@@ -109,6 +114,13 @@ func (a *Assembler) Source(w wire.Source) (uint16, error) {
 		}
 	}
 	return id, nil
+}
+
+func newSource(name string) *source {
+	s := &source{refusals: map[wire.Type]*ledger.Gap{}, handles: map[uint32]*ledger.Sequence{}, http: map[uint32]*ledger.Request{}}
+	s.Name = name
+	s.clock = &clock{Clock: ledger.Clock{Domain: "unknown/" + name}}
+	return s
 }
 
 // Newest is the sequence of the newest frame taken of a source, 0 if there is none: whoever may offer a frame twice asks first.

@@ -13,9 +13,7 @@ import (
 func (a *Assembler) Book() *ledger.Book {
 	a.update()
 	for _, c := range a.clients { // nobody will tell any more whose they are
-		r := &ledger.Request{RequestID: c.requestID, TraceID: c.traceID, TraceParent: c.traceParent}
-		a.addRequest(r)
-		c.join(r)
+		a.unserved(c)
 	}
 	a.clients = nil
 	for _, g := range a.engines {
@@ -63,13 +61,13 @@ func (a *Assembler) view() *ledger.Book {
 	slices.SortFunc(b.Engines, func(x, y *ledger.Engine) int {
 		return cmp.Or(cmp.Compare(firstTime(x), firstTime(y)), cmp.Compare(x.ID.String(), y.ID.String()))
 	})
-	if a.unsorted {
-		slices.SortStableFunc(a.requests, func(x, y *ledger.Request) int { return cmp.Compare(x.FirstSeen(), y.FirstSeen()) })
-		a.unsorted = false
-	}
+	a.sortRequests()
 	b.Requests = a.requests
 	b.Gaps = slices.Clone(a.gaps)
 	for _, s := range a.sources {
+		if s.Name == "" {
+			continue // let go
+		}
 		s.Uncertainty = s.clock.Uncertainty
 		b.Sources = append(b.Sources, s.Source)
 		for _, g := range s.refusals {
@@ -77,6 +75,22 @@ func (a *Assembler) view() *ledger.Book {
 		}
 	}
 	return b
+}
+
+// sortRequests brings those that were added into their places, which are near the end.
+func (a *Assembler) sortRequests() {
+	byTime := func(x, y *ledger.Request) int { return cmp.Compare(x.FirstSeen(), y.FirstSeen()) }
+	fresh := a.requests[min(a.sorted, len(a.requests)):]
+	if len(fresh) == 0 {
+		return
+	}
+	earliest := slices.MinFunc(fresh, byTime).FirstSeen()
+	from := len(a.requests) - len(fresh)
+	for from > 0 && a.requests[from-1].FirstSeen() > earliest {
+		from--
+	}
+	slices.SortStableFunc(a.requests[from:], byTime)
+	a.sorted = len(a.requests)
 }
 
 func firstTime(e *ledger.Engine) int64 {
@@ -122,7 +136,6 @@ func incarnationOf(q *ledger.Sequence) string {
 // addRequest lists a request and makes it findable for the clients' views.
 func (a *Assembler) addRequest(r *ledger.Request) {
 	a.requests = append(a.requests, r)
-	a.unsorted = true
 	if r.TraceID != "" {
 		a.byTrace[r.TraceID] = r
 	}
@@ -143,7 +156,7 @@ func (a *Assembler) move(q *ledger.Sequence, to *ledger.Request) {
 	}
 	from.Sequences = slices.DeleteFunc(from.Sequences, func(s *ledger.Sequence) bool { return s == q })
 	if len(from.Sequences) == 0 && from.Received == 0 && len(from.Clients) == 0 {
-		a.requests = slices.DeleteFunc(a.requests, func(r *ledger.Request) bool { return r == from })
+		a.drop(map[*ledger.Request]bool{from: true})
 	}
 	a.fresh = append(a.fresh, q)
 }

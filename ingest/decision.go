@@ -340,6 +340,7 @@ func (g *engine) leave(k *member, last uint64) {
 		g.unsteady(k, last+1)
 	}
 	k.in, k.final = false, false
+	k.named = max(k.named, last)
 	if st := k.stint(); st.First > last { // opened for the iteration that turns out not to have it
 		k.seq.Stints = k.seq.Stints[:len(k.seq.Stints)-1]
 	} else {

@@ -73,7 +73,8 @@ type decision struct {
 type member struct {
 	seq    *ledger.Sequence
 	handle uint32
-	in     bool // a member of the newest decision
+	named  uint64 // iteration up to which its scheduler has named it
+	in     bool   // a member of the newest decision
 	steady bool
 	phase  ledger.Phase
 	tokens uint32 // scheduled in the newest decision
@@ -101,6 +102,7 @@ func (g *engine) queued(m *wire.Queued) error {
 		if k.seq.ID != m.ID {
 			return fmt.Errorf("field handle: %d belongs to %s, not to %s: handles are never reused", m.Handle, k.seq.ID, m.ID)
 		}
+		k.named = g.current()
 		return nil // a restatement, or a further chunk of a streaming session
 	}
 	q := g.a.sequence(g.s, m.ID)
@@ -120,7 +122,7 @@ func (g *engine) queued(m *wire.Queued) error {
 	}
 	q.Prompt, q.Max, q.Priority, q.N = m.Prompt, m.Max, m.Priority, max(m.N, 1)
 	q.Logprobs, q.PromptLogprobs, q.Features = m.Logprobs, m.PromptLogprobs, m.Features
-	k := &member{seq: q, handle: m.Handle, total: m.Prompt}
+	k := &member{seq: q, handle: m.Handle, total: m.Prompt, named: g.current()}
 	g.members[m.Handle] = k
 	g.e.Sequences = append(g.e.Sequences, q)
 	g.waiting = append(g.waiting, k)

@@ -15,11 +15,11 @@ func (a *Assembler) Forget(id ledger.EngineID, through uint64) {
 }
 
 // ForgetIf is Forget for those sequences that also sealed returns true for: where sealing and forgetting are two moments, more
-// may have ended in between.
-func (a *Assembler) ForgetIf(id ledger.EngineID, through uint64, sealed func(*ledger.Sequence) bool) {
+// may have ended in between. It returns the requests that are gone.
+func (a *Assembler) ForgetIf(id ledger.EngineID, through uint64, sealed func(*ledger.Sequence) bool) []*ledger.Request {
 	g := a.engines[id]
 	if g == nil || through < g.e.First || through > g.e.Completed() {
-		return
+		return nil
 	}
 	a.update()
 	e := g.e
@@ -33,9 +33,9 @@ func (a *Assembler) ForgetIf(id ledger.EngineID, through uint64, sealed func(*le
 		}
 		return gone[q]
 	})
-	a.release(gone)
+	released := a.release(id, gone)
 	if until < e.First {
-		return
+		return released
 	}
 	e.Firsts = account.Firsts(e)
 	last := e.Row(until)
@@ -44,7 +44,11 @@ func (a *Assembler) ForgetIf(id ledger.EngineID, through uint64, sealed func(*le
 	e.First = until + 1
 	old := func(n uint64) bool { return n <= until }
 	e.Preemptions = slices.DeleteFunc(e.Preemptions, func(p *ledger.Preemption) bool { return old(p.Iteration) })
+	if len(e.Gaps) > keepGaps {
+		e.Gaps = slices.DeleteFunc(e.Gaps, func(g ledger.Gap) bool { return g.At <= e.BaseEnd })
+	}
 	e.Holdings = slices.DeleteFunc(e.Holdings, func(h ledger.Holding) bool { return old(h.Iteration) })
+	return released
 }
 
 // first is the first iteration that a sequence lived through, 0 if it has seen none yet.
@@ -56,35 +60,75 @@ func first(q *ledger.Sequence) uint64 {
 	return n
 }
 
-// release forgets sequences wherever they are known, and the requests that have no other.
-func (a *Assembler) release(gone map[*ledger.Sequence]bool) {
+// release forgets sequences of an engine wherever they are known, and the requests that have no other, which it returns.
+func (a *Assembler) release(id ledger.EngineID, gone map[*ledger.Sequence]bool) []*ledger.Request {
 	ended := map[*ledger.Request]bool{}
-	a.requests = slices.DeleteFunc(a.requests, func(r *ledger.Request) bool {
-		if len(r.Sequences) == 0 {
-			return false
+	var out []*ledger.Request
+	for q := range gone {
+		r := q.Request
+		if r != nil && !ended[r] && !slices.ContainsFunc(r.Sequences, func(s *ledger.Sequence) bool { return !gone[s] }) {
+			ended[r] = true
+			out = append(out, r)
 		}
-		for _, q := range r.Sequences {
-			if !gone[q] {
-				return false
+	}
+	a.unname(gone, ended)
+	for q := range gone {
+		for _, incarnation := range []string{id.Incarnation, ""} { // it may have been met before its engine was known
+			if key := (sequenceKey{incarnation, q.ID}); a.byID[key] == q {
+				delete(a.byID, key)
 			}
 		}
-		ended[r] = true
-		return true
-	})
-	maps.DeleteFunc(a.byID, func(_ sequenceKey, q *ledger.Sequence) bool { return gone[q] })
-	maps.DeleteFunc(a.byParent, func(_ sequenceKey, r *ledger.Request) bool { return ended[r] })
-	maps.DeleteFunc(a.byTrace, func(_ string, r *ledger.Request) bool { return ended[r] })
-	maps.DeleteFunc(a.byRequest, func(_ string, rs []*ledger.Request) bool {
-		return !slices.ContainsFunc(rs, func(r *ledger.Request) bool { return !ended[r] })
-	})
+	}
+	a.drop(ended)
 	for _, s := range a.sources {
-		maps.DeleteFunc(s.handles, func(_ uint32, q *ledger.Sequence) bool { return gone[q] })
-		maps.DeleteFunc(s.http, func(_ uint32, r *ledger.Request) bool { return ended[r] })
+		if s.id.Incarnation == id.Incarnation {
+			maps.DeleteFunc(s.handles, func(_ uint32, q *ledger.Sequence) bool { return gone[q] })
+			maps.DeleteFunc(s.http, func(_ uint32, r *ledger.Request) bool { return ended[r] })
+		}
+	}
+	return out
+}
+
+// unname makes requests that are gone unknown under their names.
+func (a *Assembler) unname(gone map[*ledger.Sequence]bool, ended map[*ledger.Request]bool) {
+	for r := range ended {
+		if a.byTrace[r.TraceID] == r {
+			delete(a.byTrace, r.TraceID)
+		}
+		rs := slices.DeleteFunc(a.byRequest[r.RequestID], func(k *ledger.Request) bool { return k == r })
+		if len(rs) > 0 {
+			a.byRequest[r.RequestID] = rs
+		} else {
+			delete(a.byRequest, r.RequestID)
+		}
+	}
+	for q := range gone {
+		for _, incarnation := range []string{incarnationOf(q), ""} {
+			if parent := (sequenceKey{incarnation, q.Parent}); ended[a.byParent[parent]] {
+				delete(a.byParent, parent)
+			}
+		}
 	}
 }
 
+// drop takes requests off the list.
+func (a *Assembler) drop(gone map[*ledger.Request]bool) {
+	before := 0
+	kept := a.requests[:0]
+	for i, r := range a.requests {
+		if !gone[r] {
+			kept = append(kept, r)
+		} else if i < a.sorted {
+			before++
+		}
+	}
+	clear(a.requests[len(kept):])
+	a.requests = kept
+	a.sorted -= before
+}
+
 // Sealable reports whether a sequence ended in iterations up to through, and its request's exchange with it: nothing more can
-// be told of it. An exchange whose front end was not seen ends with its sequences.
+// be told of it. An exchange whose front end was not seen ends with its sequences. See [Assembler.Abandon] for those whose end is lost.
 func Sealable(q *ledger.Sequence, through uint64) bool {
 	if q.Finished == 0 || q.Leave > through || len(q.Skips) > 0 && q.Skips[len(q.Skips)-1].Last > through {
 		return false

@@ -50,9 +50,11 @@ const (
 	FinishAbort      FinishReason = 3
 	FinishError      FinishReason = 4
 	FinishRepetition FinishReason = 5
+	// FinishLost is no engine's: nothing more was heard of the sequence, because its engine died or its records were lost.
+	FinishLost FinishReason = 6
 )
 
-var finishNames = [...]string{"unknown", "stop", "length", "abort", "error", "repetition"}
+var finishNames = [...]string{"unknown", "stop", "length", "abort", "error", "repetition", "lost"}
 
 // String is the name used in every answer.
 func (r FinishReason) String() string {

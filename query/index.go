@@ -13,6 +13,7 @@ import (
 type index struct {
 	sorted []idEntry
 	recent []idEntry
+	gone   int                     // entries, about, of requests that were let go
 	seen   map[*ledger.Request]int // ids indexed so far; a request may get more as more sources speak of it
 	open   map[*ledger.Request]bool
 }
@@ -27,7 +28,7 @@ const recentMax = 4096
 
 // refresh takes up the requests that are new, and the new ids of those whose exchange was still open.
 func (x *index) refresh(requests []*ledger.Request) {
-	if x.seen == nil || len(requests) < len(x.seen) { // some were let go: begin anew
+	if x.seen == nil || len(requests) < len(x.seen) { // another book
 		*x = index{seen: make(map[*ledger.Request]int, len(requests)), open: map[*ledger.Request]bool{}}
 	}
 	for r := range x.open {
@@ -43,10 +44,25 @@ func (x *index) refresh(requests []*ledger.Request) {
 		}
 		x.add(r)
 	}
-	if len(x.recent) > recentMax {
-		x.sorted = append(x.sorted, x.recent...)
+	if len(x.recent) > max(recentMax, len(x.sorted)/16) || x.gone > max(recentMax, len(x.sorted)/2) {
+		x.sorted = slices.DeleteFunc(append(x.sorted, x.recent...), func(e idEntry) bool { return !x.has(e.r) })
 		slices.SortStableFunc(x.sorted, func(a, b idEntry) int { return cmp.Compare(a.id, b.id) })
-		x.recent = nil
+		x.recent, x.gone = nil, 0
+	}
+}
+
+// has reports whether a request has not been let go.
+func (x *index) has(r *ledger.Request) bool {
+	_, ok := x.seen[r]
+	return ok
+}
+
+// forget lets go of requests. Their entries are passed over until there are many.
+func (x *index) forget(requests []*ledger.Request) {
+	for _, r := range requests {
+		x.gone += x.seen[r]
+		delete(x.seen, r)
+		delete(x.open, r)
 	}
 }
 
@@ -73,6 +89,9 @@ func (x *index) find(id string) (exact, prefix []*ledger.Request) {
 	take := func(e idEntry) bool {
 		if !strings.HasPrefix(e.id, id) {
 			return false
+		}
+		if !x.has(e.r) {
+			return true
 		}
 		if e.id == id && !slices.Contains(exact, e.r) {
 			exact = append(exact, e.r)

@@ -16,7 +16,15 @@ type Ledger struct {
 	ids      index
 	models   map[*ledger.Engine]*fitted
 	odd      map[*ledger.Engine][]account.Odd
-	accounts map[*ledger.Request]*account.Account
+	accounts map[*ledger.Request]made
+}
+
+// made is an account, and what it was made of: with the same it would come out the same.
+type made struct {
+	*account.Account
+	model *account.Model
+	now   int64 // matters as long as the request has not ended
+	facts uint64
 }
 
 // fitted is a model and what it was fitted on.
@@ -27,7 +35,7 @@ type fitted struct {
 
 // Open makes a book answerable.
 func Open(b *ledger.Book) *Ledger {
-	l := &Ledger{models: map[*ledger.Engine]*fitted{}}
+	l := &Ledger{models: map[*ledger.Engine]*fitted{}, accounts: map[*ledger.Request]made{}}
 	l.Refresh(b)
 	return l
 }
@@ -37,9 +45,22 @@ func Open(b *ledger.Book) *Ledger {
 func (l *Ledger) Refresh(b *ledger.Book) {
 	l.Book = b
 	l.odd = map[*ledger.Engine][]account.Odd{}
-	l.accounts = map[*ledger.Request]*account.Account{}
 	l.ids.refresh(b.Requests)
 }
+
+// Forget lets go of requests that the book does not have any more.
+func (l *Ledger) Forget(gone []*ledger.Request) {
+	for _, r := range gone {
+		delete(l.accounts, r)
+	}
+	l.ids.forget(gone)
+}
+
+// ForgetEngine lets go of an engine that the book does not have any more.
+func (l *Ledger) ForgetEngine(e *ledger.Engine) { delete(l.models, e) }
+
+// mostKept bounds how many accounts are kept, at about a kilobyte each.
+const mostKept = 200_000
 
 // NotFound says that no request has an id.
 type NotFound struct {
@@ -118,16 +139,37 @@ func (l *Ledger) Odd(e *ledger.Engine) []account.Odd {
 
 // Account returns the account of r up to the newest time of the book.
 func (l *Ledger) Account(r *ledger.Request) *account.Account {
-	a := l.accounts[r]
-	if a == nil {
-		var m *account.Model
-		if e := EngineOf(r); e != nil {
-			m = l.Model(e)
-		}
-		a = account.Of(r, m, l.Book.Now)
-		l.accounts[r] = a
+	var m *account.Model
+	if e := EngineOf(r); e != nil {
+		m = l.Model(e)
 	}
+	facts := factsOf(r)
+	if a, ok := l.accounts[r]; ok && a.model == m && a.facts == facts && (a.State == account.Finished || a.now == l.Book.Now) {
+		return a.Account
+	}
+	a := account.Of(r, m, l.Book.Now)
+	if len(l.accounts) >= mostKept {
+		clear(l.accounts)
+	}
+	l.accounts[r] = made{a, m, l.Book.Now, facts}
 	return a
+}
+
+// factsOf is a sum over what sources have said of a request and its sequences: it changes with any of it.
+func factsOf(r *ledger.Request) uint64 {
+	var h uint64
+	mix := func(vs ...int64) {
+		for _, v := range vs {
+			h = (h ^ uint64(v)) * 0x9E3779B97F4A7C15
+			h ^= h >> 29
+		}
+	}
+	mix(r.Received, r.FirstByte, r.LastByte, r.Disconnect, int64(r.Status), int64(r.End), int64(len(r.Clients)))
+	for _, q := range r.Sequences {
+		mix(q.Submitted, q.Arrived, q.Queued, q.Finished, q.Answered, q.Delivered, q.FirstToken, q.LastToken, int64(q.Output), int64(q.Leave),
+			int64(len(q.Stints)), int64(len(q.Skips)), int64(len(q.Preemptions)))
+	}
+	return h
 }
 
 // EngineOf is the engine that served the request, nil if none took it up.
@@ -146,9 +188,4 @@ func (l *Ledger) SetNow(unixNS int64) {
 		return
 	}
 	l.Book.Now = unixNS
-	for r, a := range l.accounts {
-		if a.State != account.Finished {
-			delete(l.accounts, r)
-		}
-	}
 }

@@ -31,14 +31,20 @@ func Keys() []string {
 	return keys
 }
 
-// Select returns the accounts of the requests that match, in the selector's order. Requests that no server saw have no
-// account and are left out.
-func (l *Ledger) Select(s Selector) ([]*account.Account, error) {
-	key, err := keyOf(s.By)
+// Selection is what a selector chose.
+type Selection struct {
+	Accounts  []*account.Account // in the selector's order, as far as its limit goes
+	Matched   int
+	Statement account.Statement // of all that match
+}
+
+// Select chooses requests. Those that no server saw have no account and are left out.
+func (l *Ledger) Select(s Selector) (Selection, error) {
+	key, err := Key(s.By)
 	if err != nil {
-		return nil, err
+		return Selection{}, err
 	}
-	var out []*account.Account
+	var all []*account.Account
 	for _, r := range l.Book.Requests {
 		if r.Received == 0 && len(r.Sequences) == 0 || s.Class != "" && r.Class != s.Class {
 			continue
@@ -53,20 +59,44 @@ func (l *Ledger) Select(s Selector) ([]*account.Account, error) {
 		if time.Duration(a.E2E()) <= s.Over && s.Over > 0 {
 			continue
 		}
-		out = append(out, a)
+		all = append(all, a)
 	}
-	if key == nil {
-		slices.Reverse(out) // the newest first
-	} else {
-		slices.SortStableFunc(out, func(a, b *account.Account) int { return cmp.Compare(key(b), key(a)) })
-	}
-	if s.Limit > 0 && len(out) > s.Limit {
-		out = out[:s.Limit]
-	}
-	return out, nil
+	return Selection{Accounts: first(all, key, s.Limit), Matched: len(all), Statement: account.StatementOf(all)}, nil
 }
 
-func keyOf(by string) (func(*account.Account) int64, error) {
+// first returns the first limit accounts (0 = all) in the order of a key, the largest first, and of equal ones in the order given; without a
+// key in the reverse of the order given.
+func first(all []*account.Account, key func(*account.Account) int64, limit int) []*account.Account {
+	if limit <= 0 || limit > len(all) {
+		limit = len(all)
+	}
+	if key == nil {
+		out := slices.Clone(all[len(all)-limit:])
+		slices.Reverse(out)
+		return out
+	}
+	type keyed struct {
+		key int64
+		at  int
+	}
+	order := func(a, b keyed) int { return cmp.Or(cmp.Compare(b.key, a.key), cmp.Compare(a.at, b.at)) }
+	best := make([]keyed, 0, min(2*limit, len(all))) // twice as many as are wanted at most, so that it is seldom sorted
+	for i, a := range all {
+		if best = append(best, keyed{key(a), i}); len(best) == cap(best) {
+			slices.SortFunc(best, order)
+			best = best[:min(limit, len(best))]
+		}
+	}
+	slices.SortFunc(best, order)
+	out := make([]*account.Account, 0, limit)
+	for _, k := range best[:min(limit, len(best))] {
+		out = append(out, all[k.at])
+	}
+	return out
+}
+
+// Key returns what a list is sorted by, in ns, the largest first: see Selector.By. It is nil for arrival.
+func Key(by string) (func(*account.Account) int64, error) {
 	switch by {
 	case "":
 		return nil, nil

@@ -49,18 +49,29 @@ func (s *Local) Requests(_ context.Context, q api.RequestsQuery) (*api.RequestLi
 		}
 		first = n
 	}
-	defer s.lock()()
-	all, err := s.l.Select(query.Selector{By: q.Sort, At: q.At, Over: q.Over, From: q.From, To: q.To, Class: q.Class})
+	key, err := query.Key(q.Sort)
 	if err != nil {
 		return nil, &api.InvalidArgument{Argument: "sort", Value: q.Sort, Problem: err.Error()}
 	}
-	out := &api.RequestList{Matched: len(all), Statement: account.StatementOf(all), ClientOnly: len(s.l.ClientOnly())}
-	for i := first; i < len(all); i++ {
-		if q.Limit > 0 && i-first == q.Limit {
-			out.Next = strconv.Itoa(i)
-			break
+	defer s.lock()()
+	limit := 0
+	if q.Limit > 0 {
+		limit = first + q.Limit
+	}
+	chosen, err := s.l.Select(query.Selector{By: q.Sort, At: q.At, Over: q.Over, From: q.From, To: q.To, Class: q.Class, Limit: limit})
+	if err != nil {
+		return nil, err
+	}
+	out := &api.RequestList{Matched: chosen.Matched, Statement: chosen.Statement, ClientOnly: len(s.l.ClientOnly())}
+	for _, a := range chosen.Accounts[min(first, len(chosen.Accounts)):] {
+		row := requestRow(a)
+		if key != nil {
+			row.Sorted = key(a)
 		}
-		out.Requests = append(out.Requests, requestRow(all[i]))
+		out.Requests = append(out.Requests, row)
+	}
+	if n := len(chosen.Accounts); n < chosen.Matched {
+		out.Next = strconv.Itoa(n)
 	}
 	return out, nil
 }
@@ -94,14 +105,14 @@ func (s *Local) Explain(_ context.Context, q api.ExplainQuery) (*diagnose.Explan
 		}
 		return diagnose.Explain(s.l, r), nil
 	}
-	as, err := s.l.Select(query.Selector{By: cmp.Or(q.Sort, "e2e"), At: q.At, Over: q.Over, From: q.From, To: q.To, Class: q.Class, Limit: 1})
+	chosen, err := s.l.Select(query.Selector{By: cmp.Or(q.Sort, "e2e"), At: q.At, Over: q.Over, From: q.From, To: q.To, Class: q.Class, Limit: 1})
 	if err != nil {
 		return nil, &api.InvalidArgument{Argument: "slowest", Value: q.Sort, Problem: err.Error()}
 	}
-	if len(as) == 0 {
+	if len(chosen.Accounts) == 0 {
 		return nil, &query.NotFound{ID: "(the selector)", Count: len(s.l.Book.Requests)}
 	}
-	return diagnose.Explain(s.l, as[0].Request), nil
+	return diagnose.Explain(s.l, chosen.Accounts[0].Request), nil
 }
 
 // engine finds an engine by a prefix of its id.

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"io"
+	"slices"
 
 	"github.com/whylate/whylate/ingest"
 	"github.com/whylate/whylate/ledger"
@@ -24,10 +25,14 @@ func (s *Server) recover(ctx context.Context) error {
 	for _, p := range periods {
 		s.sealed[p.Engine] = max(s.sealed[p.Engine], p.Last)
 	}
+	s.hot.abandon(s.set.Now().Add(-patience).UnixNano())
+	if err := s.recoverUnserved(ctx, periods); err != nil {
+		return err
+	}
 	for id, through := range s.sealed {
 		s.hot.forget(id, through, func(q *ledger.Sequence) bool {
-			refs, err := s.store.Find(ctx, q.ID, 1)
-			return err == nil && len(refs) > 0 && refs[0].Exact
+			sealed, err := s.store.Has(ctx, id, q.ID)
+			return err == nil && sealed
 		})
 	}
 	return nil
@@ -38,7 +43,91 @@ func (s *Server) recover(ctx context.Context) error {
 func (h *hot) forget(id ledger.EngineID, through uint64, isSealed func(*ledger.Sequence) bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.a.ForgetIf(id, through, isSealed)
+	gone := h.a.ForgetIf(id, through, isSealed)
+	h.l.Forget(gone)
+	h.l.Refresh(h.a.Live())
+}
+
+// recoverUnserved lets go of requests that no engine took up and that are sealed.
+func (s *Server) recoverUnserved(ctx context.Context, periods []store.PeriodInfo) error {
+	var last int64
+	for _, p := range periods {
+		if p.Engine == (ledger.EngineID{}) {
+			last = max(last, p.To)
+		}
+	}
+	unlock := s.hot.lock()
+	var over []*ledger.Request
+	first := last
+	for _, r := range s.hot.l.Book.Requests {
+		if t := endOfUnserved(r); t != 0 && t <= last {
+			over = append(over, r)
+			first = min(first, r.FirstSeen())
+		}
+	}
+	unlock()
+	if len(over) == 0 {
+		return nil
+	}
+	type key struct {
+		at            int64
+		request, path string
+	}
+	known := map[key]bool{}
+	for page := ""; ; {
+		rows, err := s.store.List(ctx, store.Filter{Engine: &ledger.EngineID{}, From: first, Limit: 1000, Page: page})
+		if err != nil {
+			return err
+		}
+		for _, k := range rows.Rows {
+			known[key{k.Row.From, k.Row.RequestID, k.Row.Path}] = true
+		}
+		if page = rows.Next; page == "" {
+			break
+		}
+	}
+	var sealed []*ledger.Request
+	for _, r := range over {
+		is := known[key{r.FirstSeen(), r.RequestID, r.Path}]
+		if ids := r.IDs(); !is && r.Received == 0 && len(ids) > 0 { // only its client spoke of it: it is in no list
+			refs, err := s.store.Find(ctx, ids[0], 100)
+			if err != nil {
+				return err
+			}
+			is = slices.ContainsFunc(refs, func(ref store.RequestRef) bool { return ref.Exact && ref.At == r.FirstSeen() })
+		}
+		if is {
+			sealed = append(sealed, r)
+		}
+	}
+	s.hot.forgetUnserved(sealed)
+	return nil
+}
+
+// abandon ends what nothing has been heard of since before (Unix ns).
+func (h *hot) abandon(before int64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.a.Abandon(before)
+	h.l.Refresh(h.a.Live())
+}
+
+// forgetUnserved lets go of requests that no engine took up.
+func (h *hot) forgetUnserved(requests []*ledger.Request) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.a.ForgetUnserved(requests)
+	h.l.Forget(requests)
+	h.l.Refresh(h.a.Live())
+}
+
+// retire lets go of engines that nothing has been heard of since before (Unix ns).
+func (h *hot) retire(before int64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, e := range h.a.Retire(before) {
+		h.l.ForgetEngine(e)
+	}
 	h.l.Refresh(h.a.Live())
 }
 

@@ -25,13 +25,15 @@ type Settings struct {
 	DataDir   string        // where the store lies, for the room on its disk; "" = not told
 	Rings     string        // directory of this host's rings; "" = they are not read
 	Poll      time.Duration // how often they are looked at; 0 = 20 ms
-	SealEvery time.Duration // 0 = 5 min
-	HotPeriod time.Duration // how much stays in memory beyond what is alive; 0 = 15 min
-	InFlight  int64         // bytes on disk that may wait to be taken up; 0 = 256 MiB
-	Retention store.Policy
-	Log       *slog.Logger     // nil = slog.Default()
-	Now       func() time.Time // nil = time.Now
-	Epoch     string           // names this run; "" = the time of its start
+	SealEvery time.Duration // 0 = 2 min
+	HotPeriod time.Duration // how much stays in memory beyond what is alive; 0 = 5 min
+	// HotIterations is how many iterations of all engines together stay in memory, whatever the hot period; 0 = 4,000,000.
+	HotIterations int
+	InFlight      int64 // bytes on disk that may wait to be taken up; 0 = 256 MiB
+	Retention     store.Policy
+	Log           *slog.Logger     // nil = slog.Default()
+	Now           func() time.Time // nil = time.Now
+	Epoch         string           // names this run; "" = the time of its start
 	// Faults tells what goes wrong in the process beside the server, as long as it does. May be nil.
 	Faults func() []api.Fault
 	// Sends reports whether an agent is sending a source to this server: then its ring is left to the agent. Nil: none does.
@@ -43,10 +45,13 @@ func (s Settings) withDefaults() Settings {
 		s.Poll = 20 * time.Millisecond
 	}
 	if s.SealEvery == 0 {
-		s.SealEvery = 5 * time.Minute
+		s.SealEvery = 2 * time.Minute
 	}
 	if s.HotPeriod == 0 {
-		s.HotPeriod = 15 * time.Minute
+		s.HotPeriod = 5 * time.Minute
+	}
+	if s.HotIterations == 0 {
+		s.HotIterations = 4_000_000
 	}
 	if s.InFlight == 0 {
 		s.InFlight = 256 << 20
@@ -113,7 +118,7 @@ func (s *Server) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	wg.Go(func() { s.takeUp(ctx) })
 	wg.Go(func() { s.every(ctx, 500*time.Millisecond, s.tell) })
-	wg.Go(func() { s.every(ctx, s.set.SealEvery, func(ctx context.Context) { s.seal(ctx) }) })
+	wg.Go(func() { s.sealAgain(ctx) })
 	if s.set.Rings != "" {
 		wg.Go(func() { s.followRings(ctx) })
 	}

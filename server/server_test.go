@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"os"
+	"runtime"
 	"testing"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	"github.com/whylate/whylate/ingest"
 	"github.com/whylate/whylate/internal/vfs"
 	"github.com/whylate/whylate/ledger"
+	"github.com/whylate/whylate/query"
 	"github.com/whylate/whylate/store"
 	"github.com/whylate/whylate/store/embedded"
 )
@@ -41,11 +43,17 @@ type running struct {
 
 func start(t *testing.T, disk vfs.FS, now time.Time) *running {
 	t.Helper()
+	return startAt(t, disk, func() time.Time { return now })
+}
+
+// startAt is start with a clock that may go on.
+func startAt(t *testing.T, disk vfs.FS, now func() time.Time) *running {
+	t.Helper()
 	st, err := embedded.Open("/data", embedded.Options{FS: disk})
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := New(st, Settings{Now: func() time.Time { return now }, SealEvery: time.Hour, HotPeriod: time.Second})
+	s := New(st, Settings{Now: now, SealEvery: time.Hour, HotPeriod: time.Second})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx) }()
@@ -54,6 +62,7 @@ func start(t *testing.T, disk vfs.FS, now time.Time) *running {
 		case err := <-done:
 			t.Fatal(err)
 		default:
+			runtime.Gosched()
 		}
 	}
 	return &running{s, func() {
@@ -142,6 +151,43 @@ func TestSameAnswersFileHotSealedRestarted(t *testing.T) {
 	s.seal(context.Background()) // nothing is left to seal, and nothing is sealed twice
 	if again, _ := s.store.Periods(context.Background()); len(again) != 1 {
 		t.Errorf("%d periods after a second seal", len(again))
+	}
+	s.stop()
+}
+
+// Too much in memory is sealed before its time, and lists go on to be in order across what is sealed and what is not.
+func TestSealsBeforeItsTimeWhenMemoryIsFull(t *testing.T) {
+	book, raw := demo(t)
+	file := NewLocal(book)
+	s := start(t, vfs.NewMemory(), time.Unix(0, book.Now))
+	s.set.HotPeriod, s.set.HotIterations = time.Hour, 2500
+	if _, err := s.Import(context.Background(), api.ImportQuery{Name: "demo"}, bytes.NewReader(raw)); err != nil {
+		t.Fatal(err)
+	}
+	before := s.unsealed()
+	s.seal(context.Background())
+	after := s.unsealed()
+	if before < 5000 || after > 2500 || after < 2000 {
+		t.Errorf("%d iterations were not sealed before, %d are not now; 2500 are allowed", before, after)
+	}
+	if f := s.faults.list(); len(f) > 0 {
+		t.Fatalf("faults: %+v", f)
+	}
+	for _, by := range query.Keys() {
+		q := api.RequestsQuery{Sort: by, Limit: 50}
+		got, err := s.Requests(context.Background(), q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, err := file.Requests(context.Background(), q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range want.Requests {
+			if got.Requests[i].Sorted != want.Requests[i].Sorted {
+				t.Errorf("by %s: request %d is %s with %d ns, want %s with %d ns", by, i, got.Requests[i].Name, got.Requests[i].Sorted, want.Requests[i].Name, want.Requests[i].Sorted)
+			}
+		}
 	}
 	s.stop()
 }

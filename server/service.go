@@ -162,10 +162,9 @@ func (s *Server) Requests(ctx context.Context, q api.RequestsQuery) (*api.Reques
 	}
 	rows := unsealed(out, page.Rows)
 	for i := range page.Rows {
-		rows = append(rows, sealedRow(&page.Rows[i]))
+		rows = append(rows, sealedRow(&page.Rows[i], q.Sort))
 	}
-	by := order(q.Sort)
-	slices.SortStableFunc(rows, by)
+	slices.SortStableFunc(rows, before)
 	sealed := len(page.Rows)
 	if page.Next != "" { // a filter's matches are only counted as far as they were read; without one all are known
 		if n, err := s.sealedRequests(ctx); err == nil && unfiltered(q) {
@@ -230,26 +229,9 @@ func filterOf(q api.RequestsQuery, limit int) store.Filter {
 	return f
 }
 
-// order compares rows as the sort key says, the largest first. The parts' own lengths are not in a row; the share of the largest
-// stands in for them, as far as it is that part.
-func order(by string) func(a, b api.RequestRow) int {
-	key := func(r api.RequestRow) float64 {
-		if string(r.Largest) == by {
-			return r.Share * float64(r.E2E)
-		}
-		return 0
-	}
-	switch by {
-	case "": // the newest first
-		key = func(r api.RequestRow) float64 { return float64(r.Received) }
-	case "ttft":
-		key = func(r api.RequestRow) float64 { return float64(r.TTFT) }
-	case "tpot":
-		key = func(r api.RequestRow) float64 { return float64(r.TPOT) }
-	case "e2e":
-		key = func(r api.RequestRow) float64 { return float64(r.E2E) }
-	}
-	return func(a, b api.RequestRow) int { return cmp.Compare(key(b), key(a)) }
+// before is the order of a list that is sorted by a key: the largest first, and of those without one the newest.
+func before(a, b api.RequestRow) int {
+	return cmp.Or(cmp.Compare(b.Sorted, a.Sorted), cmp.Compare(b.Received, a.Received))
 }
 
 // Iterations implements [api.Service].
@@ -383,8 +365,8 @@ func (s *Server) Watch(ctx context.Context, since string) (<-chan api.Event, err
 	return s.feed.Watch(ctx, since)
 }
 
-// sealedRow is a row of the requests table as a list shows it.
-func sealedRow(l *store.Listed) api.RequestRow {
+// sealedRow is a row of the requests table as a list shows it that is sorted by a key.
+func sealedRow(l *store.Listed, by string) api.RequestRow {
 	r := &l.Row
 	row := api.RequestRow{Name: l.Ref.Name, Class: r.Class, Received: r.From, State: account.State(r.State), Status: int(r.Status), End: ledger.End(r.End),
 		Reason: ledger.FinishReason(r.Reason), E2E: r.E2E, TTFT: r.TTFT, TPOT: r.TPOT, Sequences: len(r.SequenceRows), Prompt: uint32(r.Prompt), Output: uint32(r.Output),
@@ -398,6 +380,17 @@ func sealedRow(l *store.Listed) api.RequestRow {
 		if share := float64(ns) / float64(max(r.E2E, 1)); share > row.Share {
 			row.Largest, row.Share = account.Parts[i], share
 		}
+		if string(account.Parts[i]) == by {
+			row.Sorted = ns
+		}
+	}
+	switch by {
+	case "ttft":
+		row.Sorted = r.TTFT
+	case "tpot":
+		row.Sorted = r.TPOT
+	case "e2e":
+		row.Sorted = r.E2E
 	}
 	return row
 }

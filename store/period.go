@@ -14,13 +14,14 @@ import (
 // those iterations or waited goes with them: whose request is not among Requests is sealed as a guest, as far as it is known up
 // to Last. So the time to seal is free: no request holds up a seal, and none is sealed before it is over.
 //
-// The store only reads what it points to, during the call.
+// The store only reads what it points to, and only until it calls Copied.
 type Period struct {
 	Engine      *ledger.Engine // nil: requests that no engine took up
 	First, Last uint64         // iterations, all of them done; 0 = none
 	Requests    []*ledger.Request
 	Model       *account.Model // nil: there is none
 	Gaps        []ledger.Gap
+	Copied      func() // called at most once, before the writing begins: the ledger may change again; nil = nobody waits for it
 }
 
 // Cut makes the period of iterations after+1 … through of a live engine (as far as it has them) and of the requests of which over

@@ -107,6 +107,7 @@ type SequenceRow struct {
 	Stints         int32  `parquet:"stints,delta" unit:"rows" doc:"how many follow there"`
 	SkipRow        int32  `parquet:"skip_row,delta" unit:"row" doc:"its first skip"`
 	Skips          int32  `parquet:"skips,delta" unit:"rows" doc:"how many follow there"`
+	Usual          bool   `parquet:"usual" unit:"" doc:"its stints are no rows: all of its prompt that was not cached in its first iteration, then one token in each up to leave_iteration; never set in an export"`
 }
 
 // StintRow is an unbroken run of iterations in which a sequence was scheduled in one phase.

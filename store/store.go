@@ -72,9 +72,11 @@ type Sealed interface {
 	Seal(ctx context.Context, p *Period) (PeriodInfo, error)
 	// Periods lists what is sealed, in order of engine and time, the damaged ones with what is wrong with them.
 	Periods(ctx context.Context) ([]PeriodInfo, error)
-	// Find returns the requests that have an id that is or begins with prefix (X-Request-Id, response id, the engine's ids, trace
-	// id), the newest first and at most limit of them; those of which it is the whole id come before the others.
+	// Find returns the requests of which prefix is an id (X-Request-Id, response id, the engine's ids, trace id), and only if there
+	// is none those that have an id that begins with it; the newest first and at most limit of them.
 	Find(ctx context.Context, prefix string, limit int) ([]RequestRef, error)
+	// Has reports whether a request of an engine is sealed that has a sequence with this internal id.
+	Has(ctx context.Context, engine ledger.EngineID, id string) (bool, error)
 	// List selects requests by the requests table alone, sums of accounts included.
 	List(ctx context.Context, f Filter) (RequestPage, error)
 	// Load returns a request with its slice of the engine. Without its detail the error is ErrExpired.
@@ -84,9 +86,10 @@ type Sealed interface {
 
 	// Verify reads everything and holds it against its checksums. What is damaged is named, left out of answers and left where it is.
 	Verify(ctx context.Context) ([]PeriodInfo, error)
-	// Compact merges neighbouring periods of one engine incarnation that have fewer than rows iterations together. It returns how
-	// many periods there are less.
-	Compact(ctx context.Context, rows int64) (int, error)
+	// Compact merges neighbouring periods of one engine incarnation that have at most rows iterations together, where there are at
+	// least fan (2 or more) of like size beside each other: with 2 all that fit are merged now; with more each iteration is written
+	// again only a few times while periods keep coming. It returns how many periods there are less.
+	Compact(ctx context.Context, rows int64, fan int) (int, error)
 	// Retain lets go of what is older than a policy allows.
 	Retain(ctx context.Context, p Policy, now time.Time) (Retained, error)
 	// Export writes everything that is sealed into a new directory as plain Parquet, with the description of the columns.
@@ -120,11 +123,12 @@ type PeriodInfo struct {
 	Format   int              `json:"format"`
 	Damaged  string           `json:"damaged,omitempty"` // what is wrong with it; "" = nothing is known to be
 	Requests int64            `json:"requests"`
+	Filter   int64            `json:"filter_bytes,omitempty"` // on disk, of the filter of ids
 }
 
-// Size is the bytes of all its tables.
+// Size is the bytes of all its files.
 func (p PeriodInfo) Size() int64 {
-	var n int64
+	n := p.Filter
 	for _, b := range p.Bytes {
 		n += b
 	}

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -14,10 +15,26 @@ import (
 )
 
 func main() {
-	s := figure.New(os.Stdout, "make bench")
-	if err := run(s); err != nil {
-		fmt.Fprintln(os.Stderr, "bench:", err)
-		os.Exit(1)
+	long := flag.Bool("long", false, "the figures that take hours: 'make bench-long'")
+	only := flag.String("only", "", "one section alone")
+	keep := flag.String("keep", "", "directory in which the large stores stay, and are found again")
+	flag.Parse()
+	command := "make bench"
+	sections := []section{{"codec", codec}, {"ingest", assembling}, {"account", accounts}, {"store", stored},
+		{"scale", func(s *figure.Sheet) error { return scale(s, shortSizes, *keep) }}, {"fleet", func(s *figure.Sheet) error { return fleet(s, shortFleet) }}, {"agent", agents}, {"probe", probe}}
+	if *long {
+		command = "make bench-long"
+		sections = []section{{"scale", func(s *figure.Sheet) error { return scale(s, longSizes, *keep) }}, {"fleet", func(s *figure.Sheet) error { return fleet(s, longFleet) }}}
+	}
+	s := figure.New(os.Stdout, command)
+	for _, k := range sections {
+		if *only != "" && k.name != *only {
+			continue
+		}
+		if err := k.run(s); err != nil {
+			fmt.Fprintf(os.Stderr, "bench: %s: %v\n", k.name, err)
+			os.Exit(1)
+		}
 	}
 	if err := s.Save("docs/figures.tsv"); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -28,7 +45,13 @@ func main() {
 	}
 }
 
-func run(s *figure.Sheet) error {
+// section is one area's figures.
+type section struct {
+	name string
+	run  func(*figure.Sheet) error
+}
+
+func codec(s *figure.Sheet) error {
 	wire, err := bench("./wire", "Scheduled|Done|Delivered|RingReadAndWrite|CaptureBytes")
 	if err != nil {
 		return err
@@ -48,13 +71,19 @@ func run(s *figure.Sheet) error {
 			s.Report("capture/bytes_per_iteration_"+name, r.values["B/iter"], "B")
 		}
 	}
+	return nil
+}
 
+func assembling(s *figure.Sheet) error {
 	ingest, err := bench("./ingest", "Assemble")
 	if err != nil {
 		return err
 	}
 	s.AtLeast("ingest/assemble", ingest.get("Assemble", "iterations/s"), "iterations/s", 100_000)
+	return nil
+}
 
+func accounts(s *figure.Sheet) error {
 	account, err := bench("./account", "Account")
 	if err != nil {
 		return err
@@ -67,8 +96,47 @@ func run(s *figure.Sheet) error {
 	}
 	// Flat in the length of the answer: a hundred times the tokens may not cost half again as much.
 	s.AtMost("account/growth_100_to_10000_tokens", account.get("Account/tokens=10000", "ns/op")/account.get("Account/tokens=100", "ns/op"), "ratio", 1.5)
+	return nil
+}
 
-	return probe(s)
+// stored are the figures of what lies on the disk, and how it comes there and back.
+func stored(s *figure.Sheet) error {
+	rs, err := bench("./store/embedded", "SealedBytes|Seal$|Append|Recovery|Rows")
+	if err != nil {
+		return err
+	}
+	for _, kind := range []string{"demo", "random", "batch16", "batch64", "batch256"} {
+		s.AtMost("store/bytes_per_iteration_"+kind, rs.get("SealedBytes/"+kind, "B/iteration"), "B", 20)
+		s.AtMost("store/bytes_per_request_"+kind, rs.get("SealedBytes/"+kind, "B/request"), "B", 300)
+	}
+	s.Report("store/bytes_per_client_view", rs.get("SealedBytes/demo", "B/client"), "B")
+	// Batch 64 at 100 iterations a second, where 0.256 requests end in each.
+	perIteration := rs.get("SealedBytes/batch64", "B/iteration") + 0.256*rs.get("SealedBytes/batch64", "B/request")
+	s.Report("store/per_day_of_100_engines_at_100_Hz", 100*100*86400*perIteration/1e9, "GB")
+	s.Report("store/seal", rs.get("Seal", "iterations/s"), "iterations/s")
+	s.Report("store/300_rows_p50", rs.get("Rows", "rows300_p50_ms"), "ms")
+	s.Report("store/300_rows_p99", rs.get("Rows", "rows300_p99_ms"), "ms")
+	for _, n := range []int{1, 16} {
+		for _, q := range []string{"p50", "p99"} {
+			s.Report(fmt.Sprintf("store/acknowledged_%d_callers_%s", n, q), rs.get(fmt.Sprintf("Append/callers=%d", n), "acknowledged_"+q+"_ms"), "ms")
+		}
+	}
+	s.Report("store/recovery_open_per_MB", rs.get("Recovery", "open_ms/MB"), "ms")
+	s.Report("store/recovery_replay_per_MB", rs.get("Recovery", "replay_ms/MB"), "ms")
+	return nil
+}
+
+// agents are the figures of the agent: the program on one engine at 100 Hz, and what one core forwards.
+func agents(s *figure.Sheet) error {
+	rs, err := bench("./agent", "Forward|Paced")
+	if err != nil {
+		return err
+	}
+	s.AtMost("agent/core_at_100_Hz", rs.get("Paced", "%core"), "%", 1)
+	s.AtMost("agent/memory_at_100_Hz", rs.get("Paced", "MB"), "MB", 64)
+	s.Report("agent/forward", rs.get("Forward", "frames/s"), "frames/s")
+	s.Report("agent/forward_cpu", rs.get("Forward", "cpu-ns/frame"), "ns")
+	return nil
 }
 
 type result struct {

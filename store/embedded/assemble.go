@@ -157,8 +157,12 @@ func (r *periodReader) runsOf(order []int32, rows map[int32]*store.SequenceRow) 
 			if a < 0 || c < 0 || int(z) > len(stints) || int(e) > len(skips) || a > z || c > e {
 				return fmt.Errorf("sequences.parquet: row %d points outside of its runs", at)
 			}
-			for i := range stints[a:z] {
-				k.q.Stints = append(k.q.Stints, stintOf(&stints[int(a)+i], k.q))
+			mine := stints[a:z]
+			if row.Usual {
+				mine = usual(row, at)
+			}
+			for i := range mine {
+				k.q.Stints = append(k.q.Stints, stintOf(&mine[i], k.q))
 			}
 			for _, s := range skips[c:e] {
 				p := skipPiece{row: s}

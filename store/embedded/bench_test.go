@@ -12,99 +12,29 @@ import (
 
 	"github.com/whylate/whylate/account"
 	"github.com/whylate/whylate/ingest"
+	"github.com/whylate/whylate/internal/scenario"
 	"github.com/whylate/whylate/ledger"
 	"github.com/whylate/whylate/store"
 	"github.com/whylate/whylate/store/storetest"
 )
 
-// generated is an engine of n iterations in continuous decode: a batch of so many sequences, each with an id of 36 random characters, a
-// prompt of about 500 tokens computed in one iteration, and about output tokens; iterations jitter by 2 %, gaps and the scheduler's own
-// times by 10 %. A sequence that ends is followed by a new one. Nothing in it repeats.
-func generated(seed uint64, n, batch, output int) (*ledger.Engine, []*ledger.Request) {
-	rng := rand.New(rand.NewPCG(seed, 9))
-	e := &ledger.Engine{ID: ledger.EngineID{Deployment: "bench", Replica: "host-1", Incarnation: fmt.Sprintf("%016x", rng.Uint64())}, Name: "vllm", Version: "0.32.0", Depth: 1,
-		First: 1, Iterations: make([]ledger.Iteration, 0, n), Settings: map[string]any{}, Capabilities: map[string]bool{}}
-	type live struct {
-		q    *ledger.Sequence
-		left int
-	}
-	var running []*live
-	var requests []*ledger.Request
-	now := int64(1_800_000_000_000_000_000)
-	jitter := func(ns, share float64) int64 { return int64(ns * (1 + share*rng.NormFloat64())) }
-	var sums ledger.Sums
-	var context float64
-	for i := uint64(1); i <= uint64(n); i++ {
-		it := ledger.Iteration{Number: i, Alias: i, Known: ledger.KnownAll}
-		work := ledger.Work{ledger.WorkIterations: 1, ledger.WorkDecodeSeqs: float64(len(running)), ledger.WorkDecodeContext: context}
-		it.Tokens = uint32(len(running))
-		context += float64(len(running))
-		var joined []*live
-		for len(running)+len(joined) < batch && (len(joined) == 0 || i > 1) {
-			uuid := fmt.Sprintf("%08x-%04x-%04x-%04x-%012x", rng.Uint32(), rng.Uint32N(1<<16), rng.Uint32N(1<<16), rng.Uint32N(1<<16), rng.Uint64N(1<<48))
-			trace := fmt.Sprintf("%016x%016x", rng.Uint64(), rng.Uint64())
-			r := &ledger.Request{RequestID: uuid, ResponseID: "cmpl-" + uuid, TraceID: trace, TraceParent: fmt.Sprintf("00-%s-%016x-01", trace, rng.Uint64()), Path: "/v1/completions",
-				Received: now - rng.Int64N(20e6) - 3e6, Status: 200, End: ledger.EndComplete, FrontClock: ledger.Clock{Domain: "monotonic/boot", Uncertainty: 100}}
-			prompt := uint32(300 + rng.IntN(400))
-			q := &ledger.Sequence{ID: fmt.Sprintf("cmpl-%s-0-%08x", uuid, rng.Uint32()), External: "cmpl-" + uuid + "-0", Request: r, Engine: e, Prompt: prompt, Max: 4096, N: 1, Logprobs: -1, PromptLogprobs: -1,
-				Submitted: r.Received + rng.Int64N(1e6), Join: i, FirstEmit: i, Reason: ledger.FinishStop}
-			q.Arrived = q.Submitted + rng.Int64N(500e3)
-			q.Queued = q.Arrived + rng.Int64N(500e3)
-			q.Stints = []ledger.Stint{{Seq: q, Phase: ledger.Prefill, First: i, Last: i, Tokens: []uint32{prompt}, Final: true}}
-			r.Sequences = []*ledger.Sequence{q}
-			requests = append(requests, r)
-			e.Sequences = append(e.Sequences, q)
-			joined = append(joined, &live{q, 1 + rng.IntN(2*output)})
-			it.Tokens += prompt
-			work[ledger.WorkPrefillTokens] += float64(prompt)
-			work[ledger.WorkPrefillContext] += float64(prompt) * float64(prompt) / 2
+// generated is a steady engine of n iterations, assembled from its frames.
+func generated(tb testing.TB, seed uint64, n, batch, output int) (*ledger.Engine, []*ledger.Request) {
+	tb.Helper()
+	s := scenario.NewSteady(scenario.Load{Seed: seed, Replica: fmt.Sprintf("host-%d", seed), Batch: batch, Output: output, Iteration: 10 * time.Millisecond})
+	a := ingest.New()
+	for i := range n {
+		if err := s.Next(); err != nil {
+			tb.Fatal(err)
 		}
-		it.Members = uint32(len(running) + len(joined))
-		it.Running, it.Emitted, it.FreeBlocks = it.Members, it.Members, 20000-uint32(context/16)
-		gap := jitter(400e3, 0.1)
-		it.Start = now + gap
-		it.Decided = it.Start
-		it.Launched = it.Decided + jitter(150e3, 0.1)
-		it.End = it.Start + jitter(8e6+20e3*float64(it.Members)+30e3*work[ledger.WorkPrefillTokens]+50*work[ledger.WorkDecodeContext], 0.02)
-		it.Completed = it.End - jitter(200e3, 0.1)
-		if i == 1 {
-			gap = 0
-		}
-		sums.Gap += gap
-		sums.Busy += it.End - it.Start
-		sums.Work = sums.Work.Add(work)
-		it.Sums = sums
-		now = it.End
-		e.Iterations = append(e.Iterations, it)
-		kept := running[:0]
-		for _, k := range append(running, joined...) {
-			q := k.q
-			if q.Join != i {
-				if q.Join == i-1 {
-					q.Stints = append(q.Stints, ledger.Stint{Seq: q, Phase: ledger.Decode, First: i, Before: q.Prompt})
-				}
-				q.Stints[1].Last = i
-			} else {
-				q.FirstToken = it.End
-				q.Request.FirstByte = it.End + rng.Int64N(300e3)
-				context += float64(q.Prompt)
+		if i%1000 == 999 || i == n-1 {
+			if err := s.Feed(a); err != nil {
+				tb.Fatal(err)
 			}
-			q.Output++
-			q.Leave, q.LastEmit, q.LastToken = i, i, it.End
-			if k.left--; k.left > 0 {
-				kept = append(kept, k)
-				continue
-			}
-			q.Finished = it.End
-			q.Answered = it.End + rng.Int64N(200e3)
-			q.Delivered = q.Answered
-			q.Request.LastByte = q.Answered + rng.Int64N(300e3)
-			q.Request.Chunks, q.Request.Bytes = q.Output, uint64(q.Output)*180
-			context -= float64(q.Prompt + q.Output - 1)
 		}
-		running = kept
 	}
-	return e, requests
+	book := a.Live()
+	return book.Engines[0], slices.DeleteFunc(slices.Clone(book.Requests), func(r *ledger.Request) bool { return r.LastByte == 0 })
 }
 
 // sealed seals an engine in periods of so many iterations.
@@ -191,7 +121,7 @@ func BenchmarkSealedBytes(b *testing.B) {
 		b.Run(fmt.Sprintf("batch%d", batch), func(b *testing.B) {
 			for b.Loop() {
 				s := scratch(b)
-				e, rs := generated(1, 50_000, batch, 250)
+				e, rs := generated(b, 1, 50_000, batch, 250)
 				sealed(b, s, e, rs, nil, 50_000)
 				sizes(b, s, fmt.Sprintf("batch %d", batch))
 			}
@@ -201,7 +131,7 @@ func BenchmarkSealedBytes(b *testing.B) {
 
 // BenchmarkSeal measures how many iterations a second are sealed, with their requests.
 func BenchmarkSeal(b *testing.B) {
-	e, rs := generated(1, 100_000, 64, 250)
+	e, rs := generated(b, 1, 100_000, 64, 250)
 	fitted, _ := account.Fit(e)
 	p := store.Cut(e, rs, &fitted, 0, e.Last(), storetest.Over(e.Last()))
 	for b.Loop() {
@@ -227,7 +157,7 @@ func BenchmarkLoad(b *testing.B) {
 			s := scratch(b)
 			var all []*ledger.Request
 			for k := 0; k < n; k += 100_000 { // engines of 10⁵ iterations, as after restarts
-				e, rs := generated(uint64(k), 100_000, 64, 250)
+				e, rs := generated(b, uint64(k), 100_000, 64, 250)
 				sealed(b, s, e, rs, nil, 100_000)
 				for _, r := range rs {
 					if r.Sequences[0].Finished != 0 && len(all) < 20_000_000 {
@@ -269,7 +199,7 @@ func BenchmarkList(b *testing.B) {
 	s := scratch(b)
 	requests := 0
 	for k := range uint64(4) {
-		e, rs := generated(k, 100_000, 64, 50)
+		e, rs := generated(b, k, 100_000, 64, 50)
 		sealed(b, s, e, rs, nil, 100_000)
 		requests += len(rs)
 	}
@@ -365,7 +295,7 @@ func fillLog(b *testing.B, s *Store, iterations int) {
 // BenchmarkRows measures reading 300 iterations of one engine, and nothing beside them.
 func BenchmarkRows(b *testing.B) {
 	s := scratch(b)
-	e, rs := generated(1, 100_000, 64, 250)
+	e, rs := generated(b, 1, 100_000, 64, 250)
 	sealed(b, s, e, rs, nil, 100_000)
 	rng := rand.New(rand.NewPCG(1, 1))
 	var took []time.Duration

@@ -53,6 +53,11 @@ func (s *Store) verify(p *period) (*period, bool) {
 			bad = append(bad, fmt.Sprintf("%s.parquet: %v", t.Name, err))
 		}
 	}
+	if err == nil && m.Filter != nil {
+		if err := verifyFile(s.fs, filepath.Join(p.dir, filterFile), *m.Filter); err != nil {
+			bad = append(bad, fmt.Sprintf("%s: %v", filterFile, err))
+		}
+	}
 	p.mu.Lock()
 	if p.gone { // while it was read
 		p.mu.Unlock()
@@ -240,8 +245,8 @@ func (p *period) export(ctx context.Context, dir string) error {
 			switch name {
 			case "requests":
 				err = p.exportRequests(t, path)
-			case "sequences":
-				err = p.exportSequences(t, path)
+			case "sequences", "stints":
+				err = p.exportSequences(t, name, path)
 			default:
 				err = copyFile(p.s.fs, t[name], path, p.m.Files[name].Bytes)
 			}
@@ -264,10 +269,20 @@ func (p *period) exportRequests(t map[string]*table, path string) error {
 	return out(writeRows(p.s.fs, path, rows))
 }
 
-func (p *period) exportSequences(t map[string]*table, path string) error {
+// exportSequences writes the sequences, or their stints: those too that are no rows here.
+func (p *period) exportSequences(t map[string]*table, name, path string) error {
 	rows, err := readRows[store.SequenceRow](t["sequences"], 0, t["sequences"].file.NumRows())
 	if err != nil {
 		return err
+	}
+	if t["stints"] != nil {
+		stints, err := readRows[store.StintRow](t["stints"], 0, t["stints"].file.NumRows())
+		if err != nil {
+			return err
+		}
+		if rows, stints = spelt(rows, stints); name == "stints" {
+			return out(writeRows(p.s.fs, path, stints))
+		}
 	}
 	requests, err := readRows[store.RequestRow](t["requests"], 0, t["requests"].file.NumRows())
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 )
 
 // Compact implements [store.Sealed].
-func (s *Store) Compact(ctx context.Context, rows int64) (int, error) {
+func (s *Store) Compact(ctx context.Context, rows int64, fan int) (int, error) {
 	s.sealing.Lock()
 	defer s.sealing.Unlock()
 	ps, err := s.all("compact")
@@ -17,24 +17,47 @@ func (s *Store) Compact(ctx context.Context, rows int64) (int, error) {
 		return 0, err
 	}
 	less := 0
-	for len(ps) > 0 {
-		n, total := 1, iterationsOf(ps[0])
-		for n < len(ps) && follows(ps[n-1], ps[n]) && total+iterationsOf(ps[n]) <= rows {
-			total += iterationsOf(ps[n])
-			n++
+	for _, run := range mergeable(ps, rows, max(fan, 2)) {
+		switch err := s.merge(ctx, run); {
+		case errors.Is(err, store.ErrCorrupt): // it stays as it is, and is named
+		case err != nil:
+			return less, err
+		default:
+			less += len(run) - 1
 		}
-		if n > 1 {
-			switch err := s.merge(ctx, ps[:n]); {
-			case errors.Is(err, store.ErrCorrupt): // it stays as it is, and is named
-			case err != nil:
-				return less, err
-			default:
-				less += n - 1
-			}
-		}
-		ps = ps[n:]
 	}
 	return less, nil
+}
+
+// mergeable returns runs of neighbours that are to become one period each: at most rows iterations together, and at least fan of like
+// size: none is larger than the mean of fan − 1. They are looked for among the smallest first; what they become has its turn at the next call.
+func mergeable(ps []*period, rows int64, fan int) (runs [][]*period) {
+	most := rows
+	for fan > 2 && most > 1 {
+		most = max(most/int64(fan), 1)
+	}
+	taken := map[*period]bool{}
+	for ; ; most = min(most*int64(fan), rows) {
+		for i := 0; i < len(ps); {
+			n, total, largest := 0, int64(0), int64(0)
+			for i+n < len(ps) && iterationsOf(ps[i+n]) <= most && !taken[ps[i+n]] && (n == 0 || follows(ps[i+n-1], ps[i+n])) && total+iterationsOf(ps[i+n]) <= rows {
+				total += iterationsOf(ps[i+n])
+				largest = max(largest, iterationsOf(ps[i+n]))
+				n++
+			}
+			if n >= fan && total >= int64(fan-1)*largest {
+				run := ps[i : i+n]
+				for _, p := range run {
+					taken[p] = true
+				}
+				runs = append(runs, run)
+			}
+			i += max(n, 1)
+		}
+		if most == rows {
+			return runs
+		}
+	}
 }
 
 func iterationsOf(p *period) int64 { return p.m.Files["iterations"].Rows }
@@ -236,5 +259,5 @@ func (c *content) reindex() {
 		}
 		requests[i] = r
 	}
-	c.ids = indexIDs(requests)
+	c.index(requests)
 }

@@ -56,7 +56,7 @@ func TestReadersDuringCare(t *testing.T) {
 		if _, err := s.Verify(ctx); err != nil {
 			t.Error(err)
 		}
-		if _, err := s.Compact(ctx, rows); err != nil {
+		if _, err := s.Compact(ctx, rows, 2); err != nil {
 			t.Error(err)
 		}
 	}

@@ -26,6 +26,7 @@ type content struct {
 	clients     []store.ClientRow
 	gaps        []store.GapRow
 	ids         []store.IDRow
+	filter      []byte
 
 	starts  [][]int32 // of a merge: by part and old row, the new row of a sequence
 	pending []place   // of a merge: sequences that are referred to before they are numbered
@@ -70,7 +71,7 @@ func contentOf(p *store.Period, b before) (*content, error) {
 		c.gaps = append(c.gaps, store.GapRow{Engine: w.key, Producer: g.Producer, First: int64(g.From), Last: int64(g.To), Count: int64(g.Count), At: g.At, Why: g.Why, Remedy: g.Remedy})
 	}
 	slices.SortStableFunc(c.gaps, func(x, y store.GapRow) int { return cmp.Compare(x.At, y.At) })
-	c.ids = indexIDs(w.requests)
+	c.index(w.requests)
 	return c, nil
 }
 
@@ -309,6 +310,7 @@ func (w *rower) sequence(q *ledger.Sequence) {
 		}
 		c.stints = append(c.stints, t)
 	}
+	c.omitUsual(&r, row)
 	r.Stints = int32(len(c.stints)) - r.StintRow
 	w.skips(q, row, begin, limit)
 	r.Skips = int32(len(c.skips)) - r.SkipRow

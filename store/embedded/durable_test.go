@@ -81,7 +81,7 @@ func TestChild(t *testing.T) {
 					}
 				}
 				say("pair %s", e.ID.Incarnation)
-				if _, err := s.Compact(ctx, 40); err != nil {
+				if _, err := s.Compact(ctx, 40, 2); err != nil {
 					say("failed %v", err)
 					return
 				}
@@ -238,7 +238,7 @@ func (k *story) steps() []func(s *Store) error {
 	return []func(*Store) error{
 		appendTo("a"), appendTo("b"), appendTo("a"), seal(0, 20), appendTo("a"), seal(20, 40), appendTo("b"),
 		func(s *Store) error {
-			_, err := s.Compact(ctx, 100)
+			_, err := s.Compact(ctx, 100, 2)
 			if err == nil {
 				k.sealed = map[string]bool{"1-40": true}
 			}
@@ -691,7 +691,7 @@ func TestNewerIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = Open(dir, Options{})
-	if !errors.Is(err, store.ErrNewer) || !strings.Contains(err.Error(), "format 7") || !strings.Contains(err.Error(), "up to 1") || !strings.Contains(err.Error(), "whylate 9.0") {
+	if !errors.Is(err, store.ErrNewer) || !strings.Contains(err.Error(), "format 7") || !strings.Contains(err.Error(), fmt.Sprintf("up to %d", format)) || !strings.Contains(err.Error(), "whylate 9.0") {
 		t.Errorf("a newer period: %v", err)
 	}
 	if err := os.WriteFile(path, good, 0o600); err != nil {

@@ -90,7 +90,7 @@ func TestExportMillion(t *testing.T) {
 	}
 	defer s.Close()
 	for k := range uint64(10) {
-		e, rs := generated(k, 100_000, 64, 250)
+		e, rs := generated(t, k, 100_000, 64, 250)
 		sealed(t, s, e, rs, nil, 100_000)
 	}
 	if err := s.Export(ctx, dir); err != nil {

@@ -34,38 +34,72 @@ func (s *Store) find(ctx context.Context, prefix string, limit int) ([]store.Req
 	if err != nil {
 		return nil, err
 	}
-	var out []store.RequestRef
+	newestFirst(ps)
+	for _, whole := range []bool{true, false} {
+		if out, err := lookUp(ctx, ps, prefix, limit, whole); err != nil || len(out) > 0 {
+			return out, err
+		}
+	}
+	return nil, nil
+}
+
+// newestFirst sorts periods by their end.
+func newestFirst(ps []*period) {
+	slices.SortStableFunc(ps, func(a, b *period) int { return cmp.Compare(b.m.To, a.m.To) })
+}
+
+// lookUp looks for requests in periods that are sorted by [newestFirst]: those of which prefix is a whole id, or all.
+func lookUp(ctx context.Context, ps []*period, prefix string, limit int, whole bool) (out []store.RequestRef, err error) {
 	for _, p := range ps {
 		if err := ctx.Err(); err != nil {
 			return nil, err
+		}
+		if len(out) == limit && p.m.Files != nil && out[limit-1].At > p.m.To {
+			break // whatever it has is older
+		}
+		if whole && !p.mayHave(prefix) {
+			continue
 		}
 		refs, err := p.find(prefix, limit)
 		if err != nil && !errors.Is(err, store.ErrCorrupt) { // the rest answers; Periods names what does not
 			return nil, err
 		}
-		out = append(out, refs...)
-	}
-	slices.SortStableFunc(out, func(a, b store.RequestRef) int {
-		if a.Exact != b.Exact {
-			if a.Exact {
-				return -1
+		for _, ref := range refs {
+			if ref.Exact || !whole {
+				out = append(out, ref)
 			}
-			return 1
 		}
-		return cmp.Compare(b.At, a.At)
-	})
-	return out[:min(len(out), limit)], nil
+		slices.SortStableFunc(out, func(a, b store.RequestRef) int { return cmp.Compare(b.At, a.At) })
+		out = out[:min(len(out), limit)]
+	}
+	return out, nil
 }
 
-// has reports whether a request is sealed in one of the periods: one that has a sequence of the same internal id.
-func (s *Store) has(ctx context.Context, ps []*period, r *ledger.Request) (bool, error) {
-	id := r.Sequences[0].ID
+// Has implements [store.Sealed].
+func (s *Store) Has(ctx context.Context, engine ledger.EngineID, id string) (bool, error) {
+	for {
+		ps, err := s.all("look for a sequence")
+		if err != nil {
+			return false, err
+		}
+		known, err := has(ctx, ofEngine(ps, engine), id)
+		if !errors.Is(err, errGone) {
+			return known, err
+		}
+	}
+}
+
+// has reports whether a request that has a sequence with this internal id is sealed in one of the periods.
+func has(ctx context.Context, ps []*period, id string) (bool, error) {
 	if id == "" {
 		return false, nil
 	}
-	for _, p := range ps {
+	for _, p := range slices.Backward(ps) {
 		if err := ctx.Err(); err != nil {
 			return false, err
+		}
+		if !p.mayHave(id) {
+			continue
 		}
 		refs, err := p.find(id, 1)
 		if err != nil && !errors.Is(err, store.ErrCorrupt) {

@@ -12,6 +12,11 @@ import (
 // refused by the index alone.
 const extraID = 3
 
+// index makes what requests are found with.
+func (c *content) index(requests []*ledger.Request) {
+	c.ids, c.filter = indexIDs(requests), filterOf(requests)
+}
+
 // indexIDs makes the index of the requests' ids: sorted, each cut to what tells it from its neighbours and a little more. Whether a
 // request really has an id is seen in its own row.
 func indexIDs(requests []*ledger.Request) []store.IDRow {

@@ -107,7 +107,7 @@ func (s *Store) list(ctx context.Context, f store.Filter, column string, after *
 	if f.Engine != nil {
 		ps = ofEngine(ps, *f.Engine)
 	}
-	slices.SortStableFunc(ps, func(a, b *period) int { return cmp.Compare(b.m.To, a.m.To) })
+	newestFirst(ps)
 	var w worst
 	for _, p := range ps {
 		if err := ctx.Err(); err != nil {

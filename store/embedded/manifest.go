@@ -12,8 +12,9 @@ import (
 	"github.com/whylate/whylate/store"
 )
 
-// format is the version of a sealed period's files. Older ones are read; a newer one is refused by name.
-const format = 1
+// format is the version of a sealed period's files. Older ones are read; a newer one is refused by name. Format 2 has a filter of ids,
+// and no rows for the stints of most sequences.
+const format = 2
 
 const manifestFile = "manifest.json"
 
@@ -32,6 +33,7 @@ type manifest struct {
 	Began    uint64              `json:"began_iteration"`
 	Firsts   map[string]uint64   `json:"firsts,omitempty"`
 	Files    map[string]fileInfo `json:"files"`             // by table
+	Filter   *fileInfo           `json:"filter,omitempty"`  // of ids; nil in format 1
 	Dropped  []string            `json:"dropped,omitempty"` // tables whose retention is over
 	Replaces []replaced          `json:"replaces,omitempty"`
 	Checksum string              `json:"sha256"` // of this file with an empty checksum
@@ -89,6 +91,9 @@ func (m manifest) info() store.PeriodInfo {
 		Rows: map[string]int64{}, Bytes: map[string]int64{}, Detail: len(m.Dropped) == 0, Requests: m.Files["requests"].Rows}
 	for name, f := range m.Files {
 		i.Rows[name], i.Bytes[name] = f.Rows, f.Bytes
+	}
+	if m.Filter != nil {
+		i.Filter = m.Filter.Bytes
 	}
 	return i
 }

@@ -61,6 +61,9 @@ func (s *Store) Seal(ctx context.Context, p *store.Period) (store.PeriodInfo, er
 	if p.Engine != nil {
 		m.Engine = p.Engine.ID
 	}
+	if p.Copied != nil {
+		p.Copied()
+	}
 	return s.publish(ctx, c, m)
 }
 
@@ -94,7 +97,7 @@ func (s *Store) unsealed(ctx context.Context, earlier []*period, p *store.Period
 			out = append(out, r)
 			continue
 		}
-		known, err := s.has(ctx, earlier, r)
+		known, err := has(ctx, earlier, r.Sequences[0].ID)
 		if err != nil {
 			return nil, err
 		}
@@ -145,6 +148,9 @@ func (s *Store) publish(ctx context.Context, c *content, m manifest) (store.Peri
 	}
 	var err error
 	if m.Files, err = c.write(ctx, s.fs, tmp); err != nil {
+		return fail(err)
+	}
+	if m.Filter, err = writeFilter(s.fs, tmp, c.filter); err != nil {
 		return fail(err)
 	}
 	b, err := m.encode()

@@ -10,6 +10,7 @@ import (
 	"math"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -38,6 +39,8 @@ func Run(t *testing.T, open Open) {
 		{"a sealed request has the account of the live one", sameAccounts},
 		{"a sealed slice has the same members and waits", sameSlices},
 		{"merging changes no answer", compaction},
+		{"merging goes on for ever", steadyCompaction},
+		{"the ledger may change while it is written", copied},
 		{"find by any id", find},
 		{"list sorts, filters and pages", list},
 		{"seal refuses what is not over, and seals once", sealRefuses},
@@ -258,7 +261,7 @@ func compaction(t *testing.T, open Open) {
 		before[r.Name()] = Ref(t, s, r)
 	}
 	for _, rows := range []int64{100, 300, 1000} {
-		if _, err := s.Compact(ctx, rows); err != nil {
+		if _, err := s.Compact(ctx, rows, 2); err != nil {
 			t.Fatal(err)
 		}
 		CheckAccounts(t, s, m, sealed, b.Now)
@@ -277,6 +280,73 @@ func compaction(t *testing.T, open Open) {
 	}
 	s.Close()
 	CheckAccounts(t, must(t, open, dir), m, sealed, b.Now)
+}
+
+// steadyCompaction seals small periods for a long time, and merges after each.
+func steadyCompaction(t *testing.T, open Open) {
+	s := must(t, open, filepath.Join(t.TempDir(), "data"))
+	b := Random(t, 5, 1300)
+	e := b.Engines[0]
+	const step, rows, fan = 20, 640, 4
+	written := 0
+	for through := uint64(step); through <= 1280; through += step {
+		p := store.Cut(e, b.Requests, nil, through-step, through, func(q *ledger.Sequence) bool { return false })
+		if _, err := s.Seal(ctx, p); err != nil {
+			t.Fatal(err)
+		}
+		before, err := s.Periods(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Compact(ctx, rows, fan); err != nil {
+			t.Fatal(err)
+		}
+		after, err := s.Periods(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		known := map[string]bool{}
+		for _, p := range before {
+			known[p.ID] = true
+		}
+		for _, p := range after {
+			if n := p.Last - p.First + 1; n > rows {
+				t.Fatalf("a period of %d iterations", n)
+			} else if !known[p.ID] {
+				written += int(n)
+			}
+		}
+		if len(after) > 12 {
+			t.Fatalf("%d periods after %d iterations", len(after), through)
+		}
+	}
+	// Four times as large each time: 20, 80, 320, and what is left of 640.
+	if most := 4 * 1280; written > most {
+		t.Errorf("%d iterations were merged %.1f times", 1280, float64(written)/1280)
+	}
+	checkSlice(t, s, e, 1, 1280)
+}
+
+// copied changes the ledger as soon as the store allows it.
+func copied(t *testing.T, open Open) {
+	s := must(t, open, filepath.Join(t.TempDir(), "data"))
+	b, fresh := Random(t, 6, 300), Random(t, 6, 300)
+	e := b.Engines[0]
+	p := store.Cut(e, b.Requests, nil, 0, 250, func(q *ledger.Sequence) bool { return false })
+	calls := 0
+	p.Copied = func() {
+		calls++
+		for i := range e.Iterations {
+			e.Iterations[i] = ledger.Iteration{}
+		}
+		for _, q := range e.Sequences {
+			*q = ledger.Sequence{}
+		}
+	}
+	if _, err := s.Seal(ctx, p); err != nil || calls != 1 {
+		t.Fatalf("%d calls, %v", calls, err)
+	}
+	checkSlice(t, s, fresh.Engines[0], 1, 250)
 }
 
 func find(t *testing.T, open Open) {
@@ -299,9 +369,12 @@ func find(t *testing.T, open Open) {
 		for n := 1; n <= len(id); n += 1 + n/4 {
 			want := map[string]bool{}
 			for other, q := range all {
-				if len(other) >= n && other[:n] == id[:n] {
+				if strings.HasPrefix(other, id[:n]) {
 					want[q.Name()] = true
 				}
+			}
+			if q := all[id[:n]]; q != nil { // the beginning of one is the whole of another
+				want = map[string]bool{q.Name(): true}
 			}
 			refs, err := s.Find(ctx, id[:n], 1000)
 			if err != nil {
@@ -321,6 +394,19 @@ func find(t *testing.T, open Open) {
 		if refs, err := s.Find(ctx, id+"x", 10); err != nil || len(refs) != 0 {
 			t.Fatalf("%q: %+v, %v", id+"x", refs, err)
 		}
+	}
+	for _, r := range sealed {
+		for _, q := range r.Sequences {
+			if known, err := s.Has(ctx, q.Engine.ID, q.ID); err != nil || !known {
+				t.Fatalf("sequence %s is sealed, and is not known: %v", q.ID, err)
+			}
+			if known, err := s.Has(ctx, q.Engine.ID, q.ID+"x"); err != nil || known {
+				t.Fatalf("sequence %s is not sealed, and is known: %v", q.ID+"x", err)
+			}
+		}
+	}
+	if known, err := s.Has(ctx, ledger.EngineID{Incarnation: "another"}, sealed[0].Sequences[0].ID); err != nil || known {
+		t.Errorf("another engine has the sequence: %v", err)
 	}
 	if _, err := s.Find(ctx, "", 10); !errors.Is(err, store.ErrInvalid) {
 		t.Errorf("an empty id: %v", err)

@@ -4,7 +4,9 @@ FUZZTIME ?= 5s
 
 VERSION ?= 0.0.0-dev
 
-.PHONY: dist build test lint race fuzz bench bench-long probe-test engine-env engine-smoke fixture vectors openapi
+OLD ?=
+
+.PHONY: dist upgrade-test build test lint race fuzz bench bench-long probe-test engine-env engine-smoke fixture vectors openapi
 
 build:
 	go build -o whylate ./cmd/whylate
@@ -64,3 +66,7 @@ vectors:
 # The archives of a release in dist/: binaries, licences, units, checksums.
 dist:
 	scripts/dist.sh $(VERSION)
+
+# An earlier commit's server, upgraded in place to this one's: the same answers. OLD=COMMIT names it; the newest tag otherwise.
+upgrade-test:
+	scripts/upgrade-test.sh $(OLD)

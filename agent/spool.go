@@ -124,6 +124,16 @@ func lockDirectory(dir string) (*os.File, error) {
 	return f, nil
 }
 
+// Follows reports whether an agent follows the rings of a directory now. It tries the agent's lock for an instant.
+func Follows(ringDir string) bool {
+	f, err := os.Open(ringDir)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	return errors.Is(unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB), unix.EWOULDBLOCK)
+}
+
 // scan finds out what a segment holds.
 func (g *segment) scan(sources *sources) error {
 	g.spans = map[*source]*span{}

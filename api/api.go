@@ -251,6 +251,8 @@ type Fault struct {
 	Count uint64 `json:"count"`
 	Last  string `json:"last"` // the newest error
 	At    int64  `json:"at_unix_ns"`
+	// Remedy is what to do about it; "" = the server's log says more.
+	Remedy string `json:"remedy,omitempty"`
 }
 
 // EngineRow is one engine incarnation.

@@ -300,7 +300,7 @@ func (d *doctor) server(ctx context.Context) {
 	}
 	d.disk(o.Storage)
 	for _, f := range o.Faults {
-		d.wrong("server", "the server's log has more", "%s failed %d times, last %s: %s", f.What, f.Count, diagnose.Clock(f.At), f.Last)
+		d.wrong("server", cmp.Or(f.Remedy, "the server's log has more"), "%s failed %d times, last %s: %s", f.What, f.Count, diagnose.Clock(f.At), f.Last)
 	}
 }
 

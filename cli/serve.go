@@ -74,7 +74,9 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger) (err error) 
 	set := server.Settings{DataDir: c.DataDir, SealEvery: c.Store.SealEvery, HotPeriod: c.Store.HotPeriod, HotIterations: c.Store.HotIterations, InFlight: c.Limits.InFlightBytes, Log: log,
 		Retention: store.Policy{Detail: unlimited(c.Store.Retention.Iterations), Requests: unlimited(c.Store.Retention.Requests)}}
 	files := renew.NewGroup(log, nil)
-	set.Faults = func() []api.Fault { return faultsOf(files) }
+	var agents *stream.Server
+	set.Sends = func(source string) bool { return agents.Sends(source) }
+	set.Faults = func() []api.Fault { return append(faultsOf(files), refusals(agents.Stats())...) }
 	if c.Rings.Follow {
 		set.Rings = c.Rings.Dir
 	}
@@ -87,7 +89,7 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger) (err error) 
 		}
 	}
 	opts := web.Options{Log: log, Ready: s.Ready, Gatherer: s.Metrics(), MaxImport: c.Limits.RequestBody}
-	agents := &stream.Server{Accept: s.AcceptBatches, Durable: s.Durable, TLS: tlsConfig, Version: Version, Log: log,
+	agents = &stream.Server{Accept: s.AcceptBatches, Durable: s.Durable, TLS: tlsConfig, Version: Version, Log: log,
 		Settings: stream.Settings{MaxConnections: c.Limits.Connections, QueueBytes: c.Limits.InFlightBytes}}
 	if c.TokensFile != "" {
 		_, warning, err := web.LoadTokens(c.TokensFile)

@@ -3,6 +3,7 @@ package ingest
 import (
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/whylate/whylate/ledger"
 )
@@ -10,20 +11,22 @@ import (
 // unrestated is how many iterations a sequence may wait without being named again: probes restate each that is alive every 1,024.
 const unrestated = 8 * 1024
 
-// Abandon ends what nothing more will be told of, so that it does not stay alive for ever: the sequences of engines that died or have been
-// silent since before (Unix ns), those that their scheduler does not name any more (their end was lost), exchanges whose front end is silent or
-// whose sequences all ended before, and clients' views of requests that no server spoke of. A sequence then ends with
+// Abandon ends what nothing more will be told of, so that it does not stay alive for ever: the sequences of engines that died or of which
+// nothing came for as long as patience, those that their scheduler does not name any more (their end was lost), exchanges whose front end is
+// silent or has gone on for as long after their sequences ended, and clients' views of requests that no server spoke of. A sequence then ends with
 // [ledger.FinishLost], an exchange with [ledger.EndUnknown], both at the last time that is known of them.
-func (a *Assembler) Abandon(before int64) {
+//
+// It is to be called regularly. Silence is judged by when records come, not by what they say: an agent may be hours behind. now is the
+// caller's clock in Unix ns; alive says of an engine that its process is known to live, however silent it is.
+func (a *Assembler) Abandon(now int64, patience time.Duration, alive func(ledger.EngineID) bool) {
 	a.update()
-	heard := map[string]int64{} // by incarnation
+	a.listen(now)
+	heard, speaks := map[string]int64{}, map[string]bool{} // by incarnation
 	for _, s := range a.sources {
 		heard[s.id.Incarnation] = max(heard[s.id.Incarnation], s.lastTime)
+		speaks[s.id.Incarnation] = speaks[s.id.Incarnation] || now-s.quiet < int64(patience)
 	}
-	silent := func(id ledger.EngineID) bool {
-		b, beats := a.beats[id]
-		return heard[id.Incarnation] < before && (!beats || b.At < before || b.State == ledger.BeatDead)
-	}
+	silent := func(id ledger.EngineID) bool { return !speaks[id.Incarnation] && !alive(id) }
 	for id, g := range a.engines {
 		if silent(id) {
 			g.abandon(heard[id.Incarnation])
@@ -41,16 +44,53 @@ func (a *Assembler) Abandon(before int64) {
 	a.update()
 	for _, s := range a.sources {
 		for _, r := range s.http {
-			a.abandonExchange(r, s.lastTime < before, before)
+			abandonExchange(r, silent(s.id), s.lastTime-int64(patience))
 		}
 	}
 	a.clients = slices.DeleteFunc(a.clients, func(c clientView) bool {
-		if max(c.view.Sent, c.view.Ended) >= before {
+		if max(c.view.Sent, c.view.Ended) >= now-int64(patience) {
 			return false
 		}
 		a.unserved(c)
 		return true
 	})
+}
+
+// AbandonIf ends those sequences that were given up before, in a former life of whoever asks, and their exchanges with them.
+func (a *Assembler) AbandonIf(lost func(*ledger.Sequence) bool) {
+	a.update()
+	ended := map[*ledger.Request]bool{}
+	for _, g := range a.engines {
+		for _, k := range slices.Collect(maps.Values(g.members)) {
+			if lost(k.seq) {
+				g.end(k, max(g.lastEnd, k.seq.Queued), ledger.FinishLost, 0)
+				ended[k.seq.Request] = true
+			}
+		}
+		for _, q := range g.e.Sequences {
+			if r := q.Request; r != nil && r.Received != 0 && r.LastByte == 0 && q.Finished != 0 && (ended[r] || lost(q)) {
+				ended[r] = true
+			}
+		}
+	}
+	a.update()
+	for r := range ended {
+		abandonExchange(r, true, 0)
+	}
+}
+
+// listen notes of which sources something has come since it was called last.
+func (a *Assembler) listen(now int64) {
+	for _, s := range a.sources {
+		if n := uint64(s.Frames) - s.beats; n != s.noted || s.quiet == 0 {
+			s.noted, s.quiet = n, now
+		}
+		if s.beats != s.notedBeats {
+			if s.notedBeats = s.beats; a.beats[s.id].State != ledger.BeatDead {
+				s.quiet = now
+			}
+		}
+	}
 }
 
 // abandon ends everything of an engine that was last heard of at a time.
@@ -83,9 +123,9 @@ func (g *engine) abandonUnnamed() {
 	}
 }
 
-// abandonExchange ends an exchange if its sequences all ended before a time, or its front end is silent and none of them is alive.
-func (a *Assembler) abandonExchange(r *ledger.Request, silent bool, before int64) {
-	if r.LastByte != 0 {
+// abandonExchange ends an exchange if its front end is silent and none of its sequences is alive, or if they all ended before a time.
+func abandonExchange(r *ledger.Request, silent bool, before int64) {
+	if r.LastByte != 0 || r.Received == 0 && r.FirstByte == 0 {
 		return
 	}
 	last := max(r.Received, r.FirstByte, r.Disconnect)
@@ -95,7 +135,7 @@ func (a *Assembler) abandonExchange(r *ledger.Request, silent bool, before int64
 		}
 		last = max(last, q.Finished, q.Answered, q.Delivered)
 	}
-	if last < before && (silent || len(r.Sequences) > 0) {
+	if silent || len(r.Sequences) > 0 && last < before {
 		r.LastByte, r.End = last, ledger.EndUnknown
 	}
 }

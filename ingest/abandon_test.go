@@ -1,7 +1,6 @@
 package ingest_test
 
 import (
-	"math"
 	"testing"
 	"time"
 
@@ -11,6 +10,9 @@ import (
 	"github.com/whylate/whylate/ledger"
 	"github.com/whylate/whylate/wire"
 )
+
+// nobody is known to live.
+func nobody(ledger.EngineID) bool { return false }
 
 // An engine that dies at any moment leaves sequences that never end. Once it has been silent for long they are over, their books balance, and
 // all of it can be let go.
@@ -35,13 +37,16 @@ func TestWhatADeadEngineLeavesIsOverAndLetGo(t *testing.T) {
 		if alive == 0 {
 			t.Fatalf("seed %d: nobody was alive", seed)
 		}
-		a.Abandon(before.Now - int64(time.Hour)) // it is not silent yet
+		at := before.Now + int64(24*time.Hour) // its records may be as old as they like
+		a.Abandon(at, time.Hour, nobody)
+		a.Abandon(at+int64(59*time.Minute), time.Hour, nobody)
+		a.Abandon(at+int64(2*time.Hour), time.Hour, func(id ledger.EngineID) bool { return id == before.Engines[0].ID })
 		for _, q := range a.Live().Engines[0].Sequences {
 			if q.Reason == ledger.FinishLost {
 				t.Fatalf("seed %d: %s was given up while its engine lived", seed, q.ID)
 			}
 		}
-		a.Abandon(before.Now + 1)
+		a.Abandon(at+int64(2*time.Hour), time.Hour, nobody)
 		b := a.Live()
 		e := b.Engines[0]
 		if v := ledger.Check(e); len(v) != 0 {
@@ -70,7 +75,7 @@ func TestWhatADeadEngineLeavesIsOverAndLetGo(t *testing.T) {
 		if gone := a.ForgetIf(e.ID, e.Completed(), func(*ledger.Sequence) bool { return true }); len(gone) != requests || len(a.Live().Requests) != 0 || len(e.Iterations) != 0 {
 			t.Errorf("seed %d: %d of %d requests are gone, %d requests and %d iterations are left", seed, len(gone), requests, len(a.Live().Requests), len(e.Iterations))
 		}
-		if gone := a.Retire(b.Now + int64(time.Second)); len(gone) != 1 || len(a.Live().Engines) != 0 {
+		if gone := a.Retire(at+int64(2*time.Hour), time.Hour, nobody); len(gone) != 1 || len(a.Live().Engines) != 0 {
 			t.Errorf("seed %d: the engine is still listed", seed)
 		}
 	}
@@ -109,7 +114,8 @@ engine vllm depth=1
 			t.Errorf("%s: unserved and over %v, known %v", name, got, known)
 		}
 	}
-	a.Abandon(scenario.Epoch + int64(time.Minute))
+	a.Abandon(scenario.Epoch+int64(time.Minute), time.Minute, nobody)
+	a.Abandon(scenario.Epoch+int64(2*time.Minute), time.Minute, nobody)
 	for name, want := range map[string]bool{"refused": true, "hanging": true, "served": false, "nobody": true} {
 		if got, known := over()[name]; !known || got != want {
 			t.Errorf("%s, given up: unserved and over %v, known %v", name, got, known)
@@ -150,7 +156,7 @@ engine vllm depth=1
 		t.Fatal(err)
 	}
 	a.Live()
-	a.Abandon(math.MinInt64)
+	a.Abandon(scenario.Epoch, time.Hour, nobody)
 	if n := len(a.Live().Engines[0].Sequences); n != 2 {
 		t.Fatalf("%d sequences", n)
 	}

@@ -41,8 +41,12 @@ type source struct {
 	clock    *clock
 	last     uint64 // sequence number of the last frame
 	lastTime int64  // of the last frame, on the book's line
-	reader   string // why frames are missing, where the reader of the ring said so
-	refusals map[wire.Type]*ledger.Gap
+
+	beats             uint64 // of its frames, heartbeats: told by the reader of a ring, not by its writer
+	noted, notedBeats uint64 // other frames and heartbeats when it was last listened
+	quiet             int64  // since when nothing has come, by the clock of whoever listens
+	reader            string // why frames are missing, where the reader of the ring said so
+	refusals          map[wire.Type]*ledger.Gap
 
 	engine  *engine // what this source says as an engine; nil until it does
 	handles map[uint32]*ledger.Sequence
@@ -167,6 +171,9 @@ func (a *Assembler) Frame(id uint16, f wire.Frame) error {
 	}
 	s := a.sources[id]
 	s.Frames++
+	if f.Type == wire.TypeHeartbeat {
+		s.beats++
+	}
 	if s.last != 0 {
 		switch {
 		case f.Sequence <= s.last:
@@ -337,7 +344,7 @@ func (a *Assembler) engineOf(s *source) *engine {
 	g := a.engines[s.id]
 	if g == nil {
 		h := s.hello
-		g = &engine{a: a, members: map[uint32]*member{}, own: map[uint32]wire.SkipEntry{}}
+		g = &engine{past: map[*ledger.Sequence]bool{}, a: a, members: map[uint32]*member{}, own: map[uint32]wire.SkipEntry{}}
 		g.e = &ledger.Engine{ID: s.id, Name: h.Engine.Name, Version: h.Engine.Version, Producer: s.Producer,
 			Depth: max(h.Depth, 1), Settings: h.Settings, Capabilities: h.Capabilities}
 		a.engines[s.id] = g

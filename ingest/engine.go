@@ -18,11 +18,12 @@ type engine struct {
 	count   uint32             // members of the newest decision
 	digest  uint64             // XOR of their marks, as on the wire
 	steady  steady
-	active  []*member          // members not in steady decode
-	waiting []*member          // live and not members, in order of arrival
-	fresh   []*member          // queued since the newest decision
-	aborted []*ledger.Sequence // finished outside a completion since the book was last brought up to date
-	gone    []*member          // finished, and still members until the next decision says otherwise
+	active  []*member                 // members not in steady decode
+	waiting []*member                 // live and not members, in order of arrival
+	fresh   []*member                 // queued since the newest decision
+	aborted []*ledger.Sequence        // finished outside a completion since the book was last brought up to date
+	gone    []*member                 // finished, and still members until the next decision says otherwise
+	past    map[*ledger.Sequence]bool // let go, and still known as who sat beside those that are not
 
 	stop      ledger.SkipReason
 	stopCode  uint8

@@ -9,7 +9,8 @@ import (
 )
 
 // Forget lets go of what has been sealed: the sequences of an engine that ended in iterations up to through, with their requests,
-// and the iterations up to there that nobody who is left lived through. through is a completed iteration.
+// and the iterations up to there that nobody who is left lived through. Of whoever shared those that stay, the sequence stays with them: who is
+// still here must be able to say who sat beside it. through is a completed iteration.
 func (a *Assembler) Forget(id ledger.EngineID, through uint64) {
 	a.ForgetIf(id, through, func(*ledger.Sequence) bool { return true })
 }
@@ -18,30 +19,44 @@ func (a *Assembler) Forget(id ledger.EngineID, through uint64) {
 // may have ended in between. It returns the requests that are gone.
 func (a *Assembler) ForgetIf(id ledger.EngineID, through uint64, sealed func(*ledger.Sequence) bool) []*ledger.Request {
 	g := a.engines[id]
-	if g == nil || through < g.e.First || through > g.e.Completed() {
+	if g == nil {
 		return nil
+	}
+	if len(g.e.Iterations) > 0 { // more may be sealed than this assembler has been told of
+		through = min(through, g.e.Completed())
 	}
 	a.update()
 	e := g.e
-	gone := map[*ledger.Sequence]bool{}
-	e.Sequences = slices.DeleteFunc(e.Sequences, func(q *ledger.Sequence) bool {
-		if Sealable(q, through) && sealed(q) {
-			gone[q] = true
-		} else if n := first(q); n != 0 {
-			through = min(through, n-1) // its iterations are still needed
+	over := map[*ledger.Sequence]bool{}
+	until := through // the newest iteration that nobody needs
+	for _, q := range e.Sequences {
+		if g.past[q] {
+			continue
 		}
-		return gone[q]
+		if Sealable(q, through) && sealed(q) {
+			over[q] = true
+		} else if n := first(q); n != 0 {
+			until = min(until, n-1) // its iterations are still needed
+		}
+	}
+	released := a.release(id, over)
+	maps.Copy(g.past, over)
+	e.Sequences = slices.DeleteFunc(e.Sequences, func(q *ledger.Sequence) bool {
+		gone := g.past[q] && last(q) <= until
+		if gone {
+			delete(g.past, q)
+		}
+		return gone
 	})
-	released := a.release(id, gone)
-	if through < e.First {
+	if until < e.First || len(e.Iterations) == 0 {
 		return released
 	}
 	e.Firsts = account.Firsts(e)
-	last := e.Row(through)
-	e.Base, e.BaseEnd = last.Sums, last.End
-	e.Iterations = slices.Clone(e.Iterations[through-e.First+1:])
-	e.First = through + 1
-	old := func(n uint64) bool { return n <= through }
+	row := e.Row(until)
+	e.Base, e.BaseEnd = row.Sums, row.End
+	e.Iterations = slices.Clone(e.Iterations[until-e.First+1:])
+	e.First = until + 1
+	old := func(n uint64) bool { return n <= until }
 	e.Preemptions = slices.DeleteFunc(e.Preemptions, func(p *ledger.Preemption) bool { return old(p.Iteration) })
 	if len(e.Gaps) > keepGaps {
 		e.Gaps = slices.DeleteFunc(e.Gaps, func(g ledger.Gap) bool { return g.At <= e.BaseEnd })
@@ -55,6 +70,15 @@ func first(q *ledger.Sequence) uint64 {
 	n := q.Join
 	if len(q.Skips) > 0 && (n == 0 || q.Skips[0].First < n) {
 		n = q.Skips[0].First
+	}
+	return n
+}
+
+// last is the last iteration that a sequence that has ended lived through, 0 if it saw none.
+func last(q *ledger.Sequence) uint64 {
+	n := q.Leave
+	if k := len(q.Skips); k > 0 {
+		n = max(n, q.Skips[k-1].Last)
 	}
 	return n
 }

@@ -52,9 +52,9 @@ func TestLiveBookEqualsTheWhole(t *testing.T) {
 				}
 				e := b.Engines[0]
 				through := e.Completed()
-				for _, q := range e.Sequences { // what is let go has its last account now
-					if ingest.Sealable(q, through) {
-						got[q.ID] = account.Of(q.Request, &m, b.Now).Lines
+				for _, r := range b.Requests { // what is let go has its last account now
+					if q := r.Sequences[0]; ingest.Sealable(q, through) {
+						got[q.ID] = account.Of(r, &m, b.Now).Lines
 					}
 				}
 				a.Forget(e.ID, through)
@@ -120,5 +120,39 @@ func TestLateFrontEndClaimsItsSequences(t *testing.T) {
 	}
 	if q := request(t, b, "r1").Sequences; len(q) != 1 || q[0].Output != 4 {
 		t.Errorf("r1 has %d sequences", len(q))
+	}
+}
+
+// Who lives long keeps the iterations that he lived through and knows who sat beside him; the requests of those who are over are let go.
+func TestForgetBesideALongLife(t *testing.T) {
+	run, err := scenario.Parse(`engine vllm depth=1 max_num_seqs=8
+0ms queue long prompt=4
+1..5ms iter long:4
+5ms queue a prompt=4
+6..10ms iter long a:4
+10..14ms iter long a end=a:length
+14..18ms iter long
+18..22ms iter long`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := run.Assemble(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := a.Live().Engines[0]
+	a.Forget(e.ID, 4)
+	b := a.Live()
+	if len(b.Requests) != 1 || !b.Requests[0].Sequences[0].Live() || len(b.Engines[0].Sequences) != 2 {
+		t.Errorf("%d requests and %d sequences are left, want the one that lives, and who sat beside it", len(b.Requests), len(b.Engines[0].Sequences))
+	}
+	if got := b.Engines[0].First; got != 1 {
+		t.Errorf("iterations are there from %d on, want all that it lived through", got)
+	}
+	a.Forget(e.ID, 4) // once more: who is let go holds nothing
+	a.Abandon(scenario.Epoch, 0, nobody)
+	a.Forget(e.ID, 5)
+	if b := a.Live(); len(b.Requests) != 0 || len(e.Sequences) != 0 || len(e.Iterations) != 0 {
+		t.Errorf("%d requests, %d sequences and %d iterations are left when nobody lives", len(b.Requests), len(e.Sequences), len(e.Iterations))
 	}
 }

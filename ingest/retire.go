@@ -3,6 +3,7 @@ package ingest
 import (
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/whylate/whylate/ledger"
 )
@@ -13,26 +14,26 @@ const (
 	keepNotices = 1_000
 )
 
-// Retire lets go of engine incarnations, and of other sources, that have not said anything since before (Unix ns) and of which nothing is
-// in memory any more: an engine that was started anew has another incarnation. Should one speak again after all, it is met like a new one.
-// It returns the engines that are gone.
-func (a *Assembler) Retire(before int64) (gone []*ledger.Engine) {
+// Retire lets go of engine incarnations, and of other sources, of which nothing came for as long as silence and nothing is in memory any more:
+// an engine that was started anew has another incarnation. Should one speak again after all, it is met like a new one. It is to be called
+// regularly; now and alive are as in [Assembler.Abandon]. It returns the engines that are gone.
+func (a *Assembler) Retire(now int64, silence time.Duration, alive func(ledger.EngineID) bool) (gone []*ledger.Engine) {
 	a.update()
-	alive := map[string]bool{} // incarnations
+	a.listen(now)
+	kept := map[string]bool{} // incarnations
 	for id, g := range a.engines {
-		b, beats := a.beats[id]
-		if len(g.e.Iterations) > 0 || len(g.e.Sequences) > 0 || len(g.open) > 0 || g.e.BaseEnd >= before || beats && b.At >= before {
-			alive[id.Incarnation] = true
+		if len(g.e.Iterations) > 0 || len(g.e.Sequences) > 0 || len(g.open) > 0 || alive(id) {
+			kept[id.Incarnation] = true
 		}
 	}
+	inUse := func(s *source) bool { return now-s.quiet < int64(silence) || len(s.handles) > 0 || len(s.http) > 0 }
 	for _, s := range a.sources {
-		if s.lastTime >= before || len(s.handles) > 0 || len(s.http) > 0 {
-			alive[s.id.Incarnation] = true
+		if inUse(s) {
+			kept[s.id.Incarnation] = true
 		}
 	}
 	for i, s := range a.sources {
-		silent := s.lastTime < before && len(s.handles) == 0 && len(s.http) == 0
-		if s.id.Incarnation != "" && alive[s.id.Incarnation] || !silent || s.Name == "" {
+		if s.id.Incarnation != "" && kept[s.id.Incarnation] || inUse(s) || s.Name == "" {
 			continue
 		}
 		delete(a.names, s.Name)
@@ -40,7 +41,7 @@ func (a *Assembler) Retire(before int64) (gone []*ledger.Engine) {
 		a.free = append(a.free, uint16(i))
 	}
 	maps.DeleteFunc(a.engines, func(id ledger.EngineID, g *engine) bool {
-		if alive[id.Incarnation] {
+		if kept[id.Incarnation] {
 			return false
 		}
 		gone = append(gone, g.e)

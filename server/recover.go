@@ -25,10 +25,17 @@ func (s *Server) recover(ctx context.Context) error {
 	for _, p := range periods {
 		s.sealed[p.Engine] = max(s.sealed[p.Engine], p.Last)
 	}
-	s.hot.abandon(s.set.Now().Add(-patience).UnixNano())
 	if err := s.recoverUnserved(ctx, periods); err != nil {
 		return err
 	}
+	// What was given up and sealed comes back alive from the log.
+	s.hot.abandonIf(func(q *ledger.Sequence) bool {
+		if q.Engine == nil || s.sealed[q.Engine.ID] == 0 {
+			return false
+		}
+		sealed, err := s.store.Has(ctx, q.Engine.ID, q.ID)
+		return err == nil && sealed
+	})
 	for id, through := range s.sealed {
 		s.hot.forget(id, through, func(q *ledger.Sequence) bool {
 			sealed, err := s.store.Has(ctx, id, q.ID)
@@ -104,11 +111,19 @@ func (s *Server) recoverUnserved(ctx context.Context, periods []store.PeriodInfo
 	return nil
 }
 
-// abandon ends what nothing has been heard of since before (Unix ns).
-func (h *hot) abandon(before int64) {
+// abandon ends what nothing has come of for long.
+func (h *hot) abandon(alive func(ledger.EngineID) bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.a.Abandon(before)
+	h.a.Abandon(h.now().UnixNano(), patience, alive)
+	h.l.Refresh(h.a.Live())
+}
+
+// abandonIf ends what was given up before.
+func (h *hot) abandonIf(lost func(*ledger.Sequence) bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.a.AbandonIf(lost)
 	h.l.Refresh(h.a.Live())
 }
 
@@ -121,11 +136,11 @@ func (h *hot) forgetUnserved(requests []*ledger.Request) {
 	h.l.Refresh(h.a.Live())
 }
 
-// retire lets go of engines that nothing has been heard of since before (Unix ns).
-func (h *hot) retire(before int64) {
+// retire lets go of engines that nothing has come of for very long.
+func (h *hot) retire(alive func(ledger.EngineID) bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for _, e := range h.a.Retire(before) {
+	for _, e := range h.a.Retire(h.now().UnixNano(), silence, alive) {
 		h.l.ForgetEngine(e)
 	}
 	h.l.Refresh(h.a.Live())

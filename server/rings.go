@@ -4,16 +4,32 @@ import (
 	"context"
 	"time"
 
+	"github.com/whylate/whylate/agent"
 	"github.com/whylate/whylate/store"
 	"github.com/whylate/whylate/wire"
 )
 
+// agentComes is how long after the start of a server an agent that follows the same rings may take to connect: more than the longest
+// pause between its attempts.
+const agentComes = time.Minute
+
 // followRings reads this host's rings into the log. A writer is never asked to wait: what is not read in time is overwritten,
-// and told.
+// and told. A ring that an agent sends to this server is left to the agent, which may have more of it in its spool than the ring has: what
+// is on disk already is passed over, so either may go on where the other ended.
 func (s *Server) followRings(ctx context.Context) {
 	sink := &ringSink{batching: batching{ctx: ctx, accept: s.accept}, kept: s.store.Kept}
 	f := wire.NewFollower(s.set.Rings, sink)
 	defer f.Close()
+	began := s.set.Now()
+	expected := agent.Follows(s.set.Rings)
+	f.Hold = func(id uint16, _ *wire.Ring) bool {
+		source := sink.sources[id]
+		if s.set.Sends(source.Name) {
+			return true
+		}
+		// At the start the agent has not connected yet; what was kept of a ring before may have come from it.
+		return expected && s.store.Kept(source) > 0 && s.set.Now().Sub(began) < agentComes
+	}
 	poll := func() {
 		if _, err := f.Poll(s.set.Now().UnixNano()); err != nil {
 			s.faults.note("read rings", err, s.set.Now())
@@ -38,35 +54,22 @@ func (s *Server) followRings(ctx context.Context) {
 		}
 		if now := s.set.Now(); now.Sub(looked) >= time.Second {
 			looked = now
+			expected = expected && now.Sub(began) < agentComes && agent.Follows(s.set.Rings)
 			s.look(f, now)
 		}
 	}
 }
 
-// ringSink hands on what rings hold, without what a former run of the server has kept already.
+// ringSink hands on what rings hold. Frames that a former run of the server, or an agent, has put on disk already are passed over there.
 type ringSink struct {
 	batching
-	kept  func(wire.Source) uint64
-	known []uint64 // by source: sequence up to which everything was kept
-	owed  []store.Record
-}
-
-func (r *ringSink) Source(w wire.Source) (uint16, error) {
-	id, err := r.batching.Source(w)
-	r.known = append(r.known, r.kept(w))
-	return id, err
-}
-
-func (r *ringSink) Frame(id uint16, f wire.Frame) error {
-	if f.Sequence <= r.known[id] {
-		return nil
-	}
-	return r.batching.Frame(id, f)
+	kept func(wire.Source) uint64 // sequence up to which everything is on disk
+	owed []store.Record
 }
 
 // Gap leaves out what was kept before it was overwritten.
 func (r *ringSink) Gap(id uint16, g wire.Gap) error {
-	if k := r.known[id]; g.To != 0 && g.From <= k {
+	if k := r.kept(r.sources[id]); g.To != 0 && g.From <= k {
 		if g.To <= k {
 			return nil
 		}

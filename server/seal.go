@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"slices"
 	"sort"
 	"sync"
 	"time"
@@ -20,14 +21,16 @@ func (s *Server) seal(ctx context.Context) {
 			s.set.Log.Error(what, "error", err)
 		}
 	}
-	now := s.set.Now()
-	s.hot.abandon(now.Add(-patience).UnixNano())
+	alive := s.alive()
+	s.hot.abandon(alive)
 	until := s.sealUntil()
-	for _, e := range s.hot.engines() {
+	engines := s.hot.engines()
+	s.noteArrivals(engines)
+	for _, e := range engines {
 		failed("seal "+e.ID.String(), s.sealEngine(ctx, e, until))
 	}
 	failed("seal what no engine took up", s.sealUnserved(ctx, until))
-	s.hot.retire(now.Add(-silence).UnixNano())
+	s.hot.retire(alive)
 	failed("trim the log", s.trimLog(ctx))
 	n, err := s.store.Compact(ctx, mergedRows, mergeFan)
 	failed("merge periods", err)
@@ -38,6 +41,17 @@ func (s *Server) seal(ctx context.Context) {
 	failed("retention", err)
 	if r.Details+r.Periods > 0 {
 		s.set.Log.Info("retention", "details", r.Details, "periods", r.Periods, "bytes", r.Bytes)
+	}
+}
+
+// alive tells which engines' processes live, as far as this host's rings say it.
+func (s *Server) alive() func(ledger.EngineID) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	rings := s.watcher.rings
+	return func(id ledger.EngineID) bool {
+		st, known := rings[id]
+		return known && ledger.BeatState(st.Liveness) != ledger.BeatDead
 	}
 }
 
@@ -131,13 +145,17 @@ func (s *Server) sealEngine(ctx context.Context, e *ledger.Engine, until int64) 
 	defer unlock()
 	s.hot.show()
 	n := endedBefore(e, until)
-	through := e.First + uint64(n) - 1
-	if n == 0 || through <= after {
-		return nil
+	through := max(e.First+uint64(n)-1, min(s.arrived.before(e.ID, until), e.Completed()))
+	fresh := through >= e.First && through > after
+	if !fresh {
+		through = after
 	}
 	over := func(q *ledger.Sequence) bool { return ingest.Sealable(q, through) }
 	p := store.Cut(e, s.hot.l.Book.Requests, s.hot.l.Model(e), after, through, over)
-	if p == nil {
+	if p != nil && !fresh { // requests alone, of an engine that does nothing more: they are waited for no longer
+		p.Requests = slices.DeleteFunc(p.Requests, func(r *ledger.Request) bool { return endOf(r) > until-int64(unservedFor) })
+	}
+	if p == nil || !fresh && len(p.Requests) == 0 {
 		return nil
 	}
 	sealed := map[*ledger.Sequence]bool{}
@@ -192,6 +210,11 @@ func endOfUnserved(r *ledger.Request) int64 {
 	if !ingest.Unserved(r) {
 		return 0
 	}
+	return endOf(r)
+}
+
+// endOf is the last time, in Unix ns, that is known of a request that is over.
+func endOf(r *ledger.Request) int64 {
 	t := max(r.FirstSeen(), r.LastByte)
 	for _, c := range r.Clients {
 		t = max(t, c.Sent, c.Ended)
@@ -208,7 +231,8 @@ const logMargin = 60 * time.Second
 
 // trimLog forgets the log before everything that is not sealed.
 func (s *Server) trimLog(ctx context.Context) error {
-	oldest := s.set.Now().UnixNano()
+	now := s.set.Now().UnixNano()
+	oldest := now
 	s.hot.mu.Lock()
 	s.hot.show()
 	for _, e := range s.hot.l.Book.Engines {
@@ -220,6 +244,9 @@ func (s *Server) trimLog(ctx context.Context) error {
 		}
 		if len(e.Iterations) > 0 {
 			oldest = min(oldest, e.Iterations[0].Start)
+			if e.Iterations[len(e.Iterations)-1].Decided > now { // its clock is ahead: its times do not say where in the log it lies
+				oldest = min(oldest, s.arrived.of(e.ID, e.First))
+			}
 		}
 	}
 	for _, r := range s.hot.l.Book.Requests {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"log/slog"
 	"maps"
@@ -35,6 +36,8 @@ type Settings struct {
 	Epoch         string           // names this run; "" = the time of its start
 	// Faults tells what goes wrong in the process beside the server, as long as it does. May be nil.
 	Faults func() []api.Fault
+	// Sends reports whether an agent is sending a source to this server: then its ring is left to the agent. Nil: none does.
+	Sends func(source string) bool
 }
 
 func (s Settings) withDefaults() Settings {
@@ -52,6 +55,9 @@ func (s Settings) withDefaults() Settings {
 	}
 	if s.InFlight == 0 {
 		s.InFlight = 256 << 20
+	}
+	if s.Sends == nil {
+		s.Sends = func(string) bool { return false }
 	}
 	if s.Log == nil {
 		s.Log = slog.Default()
@@ -75,11 +81,14 @@ type Server struct {
 	feed  *api.Feed
 	queue chan batch   // on disk, not taken up yet
 	bytes atomic.Int64 // of them
+	order sourceLocks  // held from the disk to the queue
 
 	mu     sync.Mutex
 	sealed map[ledger.EngineID]uint64 // iterations up to here are sealed
 	known  map[ledger.EngineID]store.Described
 	marks  []mark // where the log was when, oldest first
+
+	arrived arrivals
 
 	ready   atomic.Bool
 	busy    atomic.Uint64 // batches turned away
@@ -155,6 +164,7 @@ func (s *Server) accept(ctx context.Context, records []store.Record) error {
 		s.busy.Add(1)
 		return fmt.Errorf("%w: %d bytes are on disk and wait to be taken up", stream.ErrOverloaded, s.bytes.Load())
 	}
+	defer s.order.lock(records)()
 	pos, err := s.store.Append(ctx, records)
 	if err != nil {
 		s.faults.note("append to the log", err, s.set.Now())
@@ -171,6 +181,34 @@ func (s *Server) accept(ctx context.Context, records []store.Record) error {
 	s.bytes.Add(size)
 	s.queue <- batch{records: records} // it is on disk: not to be lost from the answers even if the sender goes away
 	return nil
+}
+
+// sourceLocks keep the records of one source in the order in which they went to disk until they are queued, whoever brings them: an
+// agent, the ring itself, an import. Batches of different sources share a sync, so each source has a lock, which it may share.
+type sourceLocks [64]sync.Mutex
+
+// lock takes the locks of the sources of some records, and returns what gives them back.
+func (l *sourceLocks) lock(records []store.Record) func() {
+	var mine uint64
+	last := ""
+	for i := range records {
+		if name := records[i].Source.Name; i == 0 || name != last {
+			last = name
+			mine |= 1 << (crc32.ChecksumIEEE([]byte(name)) % uint32(len(l)))
+		}
+	}
+	for k := range l { // always in the same order
+		if mine&(1<<k) != 0 {
+			l[k].Lock()
+		}
+	}
+	return func() {
+		for k := range l {
+			if mine&(1<<k) != 0 {
+				l[k].Unlock()
+			}
+		}
+	}
 }
 
 // batch is what one call of accept put on disk. taken, if there is one, is closed when it can be asked about.

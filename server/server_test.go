@@ -165,8 +165,24 @@ func TestSealsBeforeItsTimeWhenMemoryIsFull(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := s.unsealed()
+	told := map[string]string{}
+	for _, r := range book.Requests {
+		told[r.Name()] = explain(t, s, r.Name())
+	}
 	s.seal(context.Background())
 	after := s.unsealed()
+	beside := 0 // of the requests still in memory, those that lived beside sealed ones
+	for _, r := range s.hot.l.Book.Requests {
+		if d := cmp.Diff(told[r.Name()], explain(t, s, r.Name())); d != "" {
+			t.Errorf("%s is told otherwise now that its neighbours are sealed (-before +after):\n%s", r.Name(), d)
+		}
+		if q := r.Sequences; len(q) > 0 && q[0].Join != 0 && q[0].Join <= s.sealed[s.hot.engines()[0].ID] {
+			beside++
+		}
+	}
+	if beside == 0 {
+		t.Error("nobody in memory has sealed neighbours")
+	}
 	if before < 5000 || after > 2500 || after < 2000 {
 		t.Errorf("%d iterations were not sealed before, %d are not now; 2500 are allowed", before, after)
 	}

@@ -36,11 +36,7 @@ func (s *Server) Explain(ctx context.Context, q api.ExplainQuery) (*diagnose.Exp
 		return nil, err
 	}
 	if q.ID != "" {
-		local, err := s.holds(ctx, q.ID)
-		if err != nil {
-			return nil, err
-		}
-		return local.Explain(ctx, q)
+		return ofRequest(ctx, s, q.ID, func(l *Local) (*diagnose.Explanation, error) { return l.Explain(ctx, q) })
 	}
 	list, err := s.Requests(ctx, api.RequestsQuery{Sort: cmp.Or(q.Sort, "e2e"), At: q.At, Over: q.Over, From: q.From, To: q.To, Class: q.Class, Limit: 1})
 	if err != nil {
@@ -49,12 +45,23 @@ func (s *Server) Explain(ctx context.Context, q api.ExplainQuery) (*diagnose.Exp
 	if len(list.Requests) == 0 {
 		return s.hot.Explain(ctx, q) // says that nothing matches
 	}
-	row := list.Requests[0]
-	local, err := s.holds(ctx, row.IDs[0])
-	if err != nil {
-		return nil, err
+	id := list.Requests[0].IDs[0]
+	return ofRequest(ctx, s, id, func(l *Local) (*diagnose.Explanation, error) { return l.Explain(ctx, api.ExplainQuery{ID: id}) })
+}
+
+// ofRequest asks who holds a request, and once more if it went from the hot period into a sealed one before it was asked about.
+func ofRequest[A any](ctx context.Context, s *Server, id string, ask func(*Local) (A, error)) (answer A, err error) {
+	for again := false; ; again = true {
+		local, err := s.holds(ctx, id)
+		if err != nil {
+			return answer, err
+		}
+		answer, err = ask(local)
+		var missing *query.NotFound
+		if again || local != s.hot.Local || !errors.As(err, &missing) {
+			return answer, err
+		}
 	}
-	return local.Explain(ctx, api.ExplainQuery{ID: row.IDs[0]})
 }
 
 // holds finds who can answer about the request with an id: the hot period, or a slice of a sealed one that holds it.
@@ -63,18 +70,18 @@ func (s *Server) holds(ctx context.Context, id string) (*Local, error) {
 	r, err := s.hot.l.Find(id)
 	exact := err == nil && slices.Contains(r.IDs(), id)
 	unlock()
-	var several *query.Ambiguous
-	if exact || errors.As(err, &several) {
+	if exact {
 		return s.hot.Local, nil
 	}
 	refs, serr := s.store.Find(ctx, id, 11)
 	if serr != nil {
 		return nil, storeError(serr)
 	}
+	var several *query.Ambiguous
 	switch {
-	case len(refs) == 0:
-		return s.hot.Local, nil // which has it, or says that nobody has
-	case err == nil || len(refs) > 1 && !refs[0].Exact:
+	case len(refs) == 0, errors.As(err, &several) && !refs[0].Exact:
+		return s.hot.Local, nil // which has it, or says that nobody has, or several
+	case !refs[0].Exact && (err == nil || len(refs) > 1):
 		var names []*ledger.Request
 		if err == nil {
 			names = append(names, r)
@@ -153,7 +160,7 @@ func (s *Server) Requests(ctx context.Context, q api.RequestsQuery) (*api.Reques
 	if err != nil {
 		return nil, storeError(err)
 	}
-	rows := out.Requests
+	rows := unsealed(out, page.Rows)
 	for i := range page.Rows {
 		rows = append(rows, sealedRow(&page.Rows[i], q.Sort))
 	}
@@ -173,6 +180,22 @@ func (s *Server) Requests(ctx context.Context, q api.RequestsQuery) (*api.Reques
 		out.Next = strconv.Itoa(skip + limit)
 	}
 	return out, nil
+}
+
+// unsealed gives the rows of a list of the hot period without those that have been sealed since it was made.
+func unsealed(hot *api.RequestList, sealed []store.Listed) []api.RequestRow {
+	type key struct {
+		name     string
+		received int64
+	}
+	there := map[key]bool{}
+	for i := range sealed {
+		there[key{sealed[i].Ref.Name, sealed[i].Row.From}] = true
+	}
+	n := len(hot.Requests)
+	rows := slices.DeleteFunc(hot.Requests, func(r api.RequestRow) bool { return r.State == account.Finished && there[key{r.Name, r.Received}] })
+	hot.Matched -= n - len(rows)
+	return rows
 }
 
 func unfiltered(q api.RequestsQuery) bool {
@@ -217,21 +240,27 @@ func (s *Server) Iterations(ctx context.Context, q api.IterationsQuery) (*api.It
 		return nil, err
 	}
 	if q.Request != "" {
-		local, err := s.holds(ctx, q.Request)
-		if err != nil {
-			return nil, err
-		}
-		return local.Iterations(ctx, q)
+		return ofRequest(ctx, s, q.Request, func(l *Local) (*api.IterationList, error) { return l.Iterations(ctx, q) })
 	}
-	if q.From != 0 {
-		if local, err := s.sealedAt(ctx, q.Engine, q.From, cmp.Or(q.To, q.From+uint64(cmp.Or(q.Limit, 1000)))); err != nil || local != nil {
-			if err != nil {
-				return nil, err
-			}
-			return local.Iterations(ctx, q)
+	if q.From == 0 {
+		return s.hot.Iterations(ctx, q)
+	}
+	return ofIteration(ctx, s, q.Engine, q.From, cmp.Or(q.To, q.From+uint64(cmp.Or(q.Limit, 1000))), func(l *Local) (*api.IterationList, error) { return l.Iterations(ctx, q) })
+}
+
+// ofIteration asks who has iteration from of an engine, and once more if it was sealed before it was asked about.
+func ofIteration[A any](ctx context.Context, s *Server, engine string, from, to uint64, ask func(*Local) (A, error)) (answer A, err error) {
+	local, err := s.sealedAt(ctx, engine, from, to)
+	if err == nil && local == nil {
+		answer, err := ask(s.hot.Local)
+		if local, _ = s.sealedAt(ctx, engine, from, to); local == nil {
+			return answer, err
 		}
 	}
-	return s.hot.Iterations(ctx, q)
+	if err != nil {
+		return answer, err
+	}
+	return ask(local)
 }
 
 // Iteration implements [api.Service].
@@ -239,17 +268,11 @@ func (s *Server) Iteration(ctx context.Context, q api.IterationQuery) (*api.Iter
 	if err := s.refuse(); err != nil {
 		return nil, err
 	}
-	local, err := s.sealedAt(ctx, q.Engine, q.Number, q.Number)
-	if err != nil {
-		return nil, err
-	}
-	if local != nil {
-		return local.Iteration(ctx, q)
-	}
-	return s.hot.Iteration(ctx, q)
+	return ofIteration(ctx, s, q.Engine, q.Number, q.Number, func(l *Local) (*api.IterationDetail, error) { return l.Iteration(ctx, q) })
 }
 
-// sealedAt returns a slice with iterations from … to of an engine if the hot period has let go of the first of them, else nil.
+// sealedAt returns a slice with iterations from … to of an engine if the first of them is sealed, else nil. The hot period may still have
+// its row, for the sake of somebody who lives longer, but no longer all of its members.
 func (s *Server) sealedAt(ctx context.Context, prefix string, from, to uint64) (*Local, error) {
 	unlock := s.hot.lock()
 	e, err := s.hot.engine(prefix)
@@ -260,10 +283,14 @@ func (s *Server) sealedAt(ctx context.Context, prefix string, from, to uint64) (
 	unlock()
 	var id ledger.EngineID
 	switch {
-	case err == nil && from >= hotFrom:
-		return nil, nil
 	case err == nil:
 		id = e.ID
+		s.mu.Lock()
+		through := s.sealed[id]
+		s.mu.Unlock()
+		if through == 0 || from >= hotFrom && from > through {
+			return nil, nil
+		}
 	default: // an engine that is gone from memory
 		periods, perr := s.store.Periods(ctx)
 		if perr != nil {
@@ -281,7 +308,11 @@ func (s *Server) sealedAt(ctx context.Context, prefix string, from, to uint64) (
 		for id = range found {
 		}
 	}
-	slice, err := s.store.Slice(ctx, id, from, to)
+	slice, serr := s.store.Slice(ctx, id, from, to)
+	if err == nil && from >= hotFrom && (errors.Is(serr, store.ErrNotFound) || errors.Is(serr, store.ErrExpired)) {
+		return nil, nil // the hot period outlived it
+	}
+	err = serr
 	if errors.Is(err, store.ErrNotFound) {
 		return nil, &api.InvalidArgument{Argument: "iteration", Value: fmt.Sprint(from), Problem: err.Error()}
 	}

@@ -121,6 +121,16 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	}
 }
 
+// Sends reports whether a connection has a source open.
+func (s *Server) Sends(source string) bool {
+	if s.start() != nil {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.owners[source] != nil
+}
+
 // Stats counts what came so far.
 func (s *Server) Stats() Stats {
 	if s.start() != nil {

@@ -14,12 +14,12 @@ import (
 	"github.com/whylate/whylate/store/storetest"
 )
 
-// TestDuckDBOpensAnExport is run where WHYLATE_DUCKDB_PYTHON names a Python with duckdb (python3 -m venv V && V/bin/pip install duckdb): every
-// column of docs/tables.md is there with its type, and sums are those of the ledger.
+// TestDuckDBOpensAnExport is run where WHYLATE_DUCKDB_PYTHON names a Python with duckdb and polars (scripts/tables-env.sh makes one): every
+// column of docs/tables.md is there with its type, and sums are those of the ledger, as DuckDB and as Polars read them.
 func TestDuckDBOpensAnExport(t *testing.T) {
 	python := os.Getenv("WHYLATE_DUCKDB_PYTHON")
 	if python == "" {
-		t.Skip("set WHYLATE_DUCKDB_PYTHON to a Python that has duckdb")
+		t.Skip("set WHYLATE_DUCKDB_PYTHON to a Python that has duckdb and polars: scripts/tables-env.sh")
 	}
 	s, err := Open(filepath.Join(t.TempDir(), "data"), Options{})
 	if err != nil {
@@ -60,9 +60,24 @@ one = lambda q: duckdb.sql(q.replace("@", d + "/")).fetchall()[0][0]
 print(one("select sum(tokens) from '@iterations/*.parquet'"),
       one("select sum(coalesce(list_sum(s.tokens), 0) + if(len(s.tokens) = 0, s.iterations, 0)) from read_parquet('@stints/*.parquet', filename='f') s join read_parquet('@sequences/*.parquet', filename='f', file_row_number=true) q on split_part(s.f, '/', -1) = split_part(q.f, '/', -1) and s.sequence_row = q.file_row_number where not q.guest"),
       one("select count(*) from '@requests/*.parquet'"))
+
+import glob
+import polars as pl
+read = lambda name: {f.rsplit("/", 1)[1]: pl.read_parquet(f) for f in sorted(glob.glob(f"{d}/{name}/*.parquet"))}
+for name, want in tables.items():
+    if name == "ids": continue
+    for t in read(name).values(): assert t.columns == [c for c, _ in want], (name, t.columns)
+stints, sequences = read("stints"), read("sequences")
+total = 0
+for f, s in stints.items():
+    q = sequences[f].with_row_index("sequence_row").filter(~pl.col("guest")).select(pl.col("sequence_row").cast(s.schema["sequence_row"]))
+    given = pl.col("tokens").list.sum().fill_null(0) + pl.when(pl.col("tokens").list.len().fill_null(0) == 0).then(pl.col("iterations")).otherwise(0)
+    total += s.join(q, on="sequence_row").select(given.sum()).item()
+print(sum(t["tokens"].sum() for t in read("iterations").values()), total, sum(t.height for t in read("requests").values()))
 `, dir).CombinedOutput()
-	if want := fmt.Sprintf("%d %d %d", tokens, stints, len(sealed)); err != nil || strings.TrimSpace(string(out)) != want {
-		t.Errorf("want %s, got %s, %v", want, out, err)
+	one := fmt.Sprintf("%d %d %d", tokens, stints, len(sealed))
+	if want := one + "\n" + one; err != nil || strings.TrimSpace(string(out)) != want {
+		t.Errorf("want of both:\n%s\ngot:\n %s, %v", want, out, err)
 	}
 }
 

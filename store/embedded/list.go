@@ -267,11 +267,43 @@ func materialise(w worst, page *store.RequestPage) error {
 		if err != nil {
 			return err
 		}
+		if err := nameBySequence(p, rows, page.Rows, place[p]); err != nil {
+			return err
+		}
 	}
 	return nil
 }
 
+// nameBySequence names the rows of a period that have no id of their own, since no front end was seen: by the first of their sequences.
+func nameBySequence(p *period, rows []int32, listed []store.Listed, place map[int32]int) error {
+	nameless := map[int32][]*store.Listed{} // by the row of the first sequence
+	var want []int32
+	for _, at := range rows {
+		if l := &listed[place[at]]; l.Ref.Name == unnamed && len(l.Row.SequenceRows) > 0 {
+			first := l.Row.SequenceRows[0]
+			nameless[first] = append(nameless[first], l)
+			want = append(want, first)
+		}
+	}
+	if len(want) == 0 {
+		return nil
+	}
+	slices.Sort(want)
+	return p.use([]string{"sequences"}, func(t map[string]*table) error {
+		return scattered(t["sequences"], slices.Compact(want), func(at int32, q *sequenceIDs) {
+			for _, l := range nameless[at] {
+				r := requestOf(&l.Row, nil)
+				r.Sequences = append(r.Sequences, sequenceOf(&store.SequenceRow{ID: q.ID, External: q.External, Parent: q.Parent, Templates: q.Templates}, r))
+				l.Ref.Name = r.Name()
+			}
+		})
+	})
+}
+
+// unnamed is how a request without any id is called.
+const unnamed = "unknown"
+
 // rowName is the id by which answers call a request, as far as its row alone says.
 func rowName(r *store.RequestRow) string {
-	return cmp.Or(r.RequestID, r.ResponseID, strings.TrimSpace(r.TraceID), "unknown")
+	return cmp.Or(r.RequestID, r.ResponseID, strings.TrimSpace(r.TraceID), unnamed)
 }

@@ -6,13 +6,13 @@ import "fmt"
 // refuses a newer major one by name.
 const (
 	Major = 1
-	Minor = 0
+	Minor = 1
 )
 
 // Type is the kind of message that a frame carries. A reader skips and counts the types that it does not know.
 type Type uint8
 
-// The message types of format 1.0.
+// The message types of format 1.1.
 const (
 	TypeHello     Type = 1
 	TypeClock     Type = 2

@@ -68,6 +68,9 @@ var examples = []struct {
 		Joins: []Join{
 			{Handle: 7, Tokens: 1, Before: 520, Total: 521, Kind: JoinContinued},
 			{Handle: 9, Tokens: 1, Before: 576, Total: 577, Cached: 64, Kind: JoinContinued}}}},
+	{"scheduled-session", 23, &Scheduled{Time: 81_234_675_000_000, Iteration: 448, Returned: 81_234_675_150_000, Digest: Digest(7),
+		Tokens: 31, Members: 1, Running: 1, Free: 948, TokenBudget: 8_192, SeqBudget: 16,
+		Joins: []Join{{Handle: 7, Tokens: 31, Before: 530, Total: 561, Kind: JoinSession}}}},
 	{"scheduled-preemption-skips-holders-drafts", 20, &Scheduled{Time: 81_234_680_000_000, SkipsListed: true, Iteration: 449, Alias: 18_446_744_073_709_551_615,
 		Returned: 81_234_680_300_000, Digest: Digest(9), Tokens: 4, Members: 1, Running: 1, Waiting: 3, Free: 2, TokenBudget: 8_192, SeqBudget: 16, Head: 12, Need: 40, Spent: 11_300,
 		Stop: ledger.SkipKVBlocks, StopCode: 0, Leaves: []uint32{7}, Changes: []Change{{Handle: 9, Tokens: 4}},

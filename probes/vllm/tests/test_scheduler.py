@@ -527,7 +527,7 @@ def test_without_the_other_hooks_nothing_grows(monkeypatch):
         waiting = rig.add(f"r{i}")
         rig.s.current_step += 1
         rig.s._handle_blocked_waiting_request(waiting)
-    assert len(rig.recorder.live) <= 12 and len(rig.recorder.visits) == 1
+    assert len(rig.recorder.live) <= 12 and len(rig.recorder.seen.visits) == 1
     rig.reader.follow(rig.recorder.ring)
     assert {sequence.reason for sequence in rig.reader.all.values()} == {0}
     for i in range(100):

@@ -4,7 +4,7 @@ import json
 from struct import Struct
 from zlib import crc32
 
-PROTOCOL = (1, 0)
+PROTOCOL = (1, 1)
 MAGIC = 0x4C57
 FRAME_MAX = 1 << 20
 

@@ -18,11 +18,12 @@ type engine struct {
 	count   uint32             // members of the newest decision
 	digest  uint64             // XOR of their marks, as on the wire
 	steady  steady
-	active  []*member          // members not in steady decode
-	waiting []*member          // live and not members, in order of arrival
-	fresh   []*member          // queued since the newest decision
-	aborted []*ledger.Sequence // finished outside a completion since the book was last brought up to date
-	gone    []*member          // finished, and still members until the next decision says otherwise
+	active  []*member // members not in steady decode
+	waiting []*member // live and not members, in order of arrival
+	fresh   []*member // queued since the newest decision
+	aborted []*member // finished outside a completion since the book was last brought up to date
+	mute    []*member // emitted nothing when their prefill ended, nor since
+	gone    []*member // finished, and still members until the next decision says otherwise
 
 	stop      ledger.SkipReason
 	stopCode  uint8
@@ -66,7 +67,15 @@ type decision struct {
 	number uint64
 	work   ledger.Work
 	finals []*member // members whose prefill or recompute ends in it: they emit
-	known  bool      // decision and membership
+	drafts []drafted
+	known  bool // decision and membership
+}
+
+// drafted is a member with speculative tokens in a decision.
+type drafted struct {
+	k      *member
+	tokens uint32
+	stint  int // index of its stint
 }
 
 // member is a sequence as its scheduler knows it.
@@ -81,12 +90,33 @@ type member struct {
 	since  uint64 // the iteration at which a steady member had before
 	total  uint32 // prompt and output tokens known when it last (re)joined
 	redo   uint32 // tokens below this were computed before a preemption
+	lost   uint64 // the newest decision in which it was preempted
 	final  bool   // the newest decision ends its prefill
 	away   bool   // preempted, not back yet
 	// skipping says that the last of its skips is still going on.
 	skipping bool
 	ended    bool
-	silent   uint64 // iteration in which it emitted nothing although it was due
+	quiet    []uint64 // iterations in which it emitted nothing although it was due
+	extra    int      // tokens emitted beyond one for each iteration in which it was due
+}
+
+// stintOf returns the stint that holds iteration i, nil if k was no member of it.
+func (k *member) stintOf(i uint64) *ledger.Stint {
+	for n := len(k.seq.Stints) - 1; n >= 0; n-- {
+		if st := &k.seq.Stints[n]; st.First <= i {
+			if i <= st.Last || k.in && n == len(k.seq.Stints)-1 {
+				return st
+			}
+			break
+		}
+	}
+	return nil
+}
+
+// due reports whether k should have emitted a token in iteration i, one whose successor has been decided or that is the newest.
+func (k *member) due(i uint64) bool {
+	st := k.stintOf(i)
+	return st != nil && (st.Phase == ledger.Decode || st.Final && i == st.Last)
 }
 
 // lost is told that a record of this scheduler is missing or was refused.
@@ -144,7 +174,7 @@ func (g *engine) finished(m *wire.Finished) error {
 		return unknownHandle(m.Handle)
 	}
 	g.end(k, g.s.clock.at(m.Time), m.Reason, m.Output)
-	g.aborted = append(g.aborted, k.seq)
+	g.aborted = append(g.aborted, k)
 	return nil
 }
 

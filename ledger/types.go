@@ -228,6 +228,21 @@ type Stint struct {
 	Before uint32   // tokens computed before the first iteration
 	Tokens []uint32 // scheduled per iteration; nil means 1 each
 	Final  bool     // its last iteration reached the end of the tokens then known, and so emitted one
+	// Drafts and Rejected are per iteration like Tokens: how many of the tokens were speculative, and how many of those the
+	// model did not agree with, so that they are not among the tokens computed. Nil, or cut short, where there were none.
+	Drafts   []uint16
+	Rejected []uint16
+}
+
+// DraftsIn returns the speculative tokens of iteration n of the stint, and how many of them were rejected.
+func (s *Stint) DraftsIn(n uint64) (drafts, rejected uint32) {
+	if k := n - s.First; k < uint64(len(s.Drafts)) {
+		drafts = uint32(s.Drafts[k])
+		if k < uint64(len(s.Rejected)) {
+			rejected = uint32(s.Rejected[k])
+		}
+	}
+	return drafts, rejected
 }
 
 // TokensIn returns the tokens that the stint was given in iteration n of it.

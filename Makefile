@@ -4,7 +4,7 @@ FUZZTIME ?= 5s
 
 VERSION ?= 0.0.0-dev
 
-.PHONY: dist build test lint race fuzz bench probe-test engine-env engine-smoke fixture vectors openapi
+.PHONY: dist build test lint race fuzz bench probe-test scheduler-diff engine-env engine-smoke fixture vectors openapi
 
 build:
 	go build -o whylate ./cmd/whylate
@@ -36,6 +36,14 @@ bench:
 # The probe's own tests, without an engine. Those that need vLLM's classes skip themselves, and run where engine-env has made one.
 probe-test:
 	scripts/probe-tests.sh
+
+# The ledger against the scheduler classes of real engines, driven without a model: about 5 minutes a version, and 6 GB each for
+# their environments. SEED=2 is another load; FIGURES=1 keeps the figures.
+VERSIONS ?= 0.20.2 0.24.0 0.30.0 0.32.0
+ITERATIONS ?= 100000
+SEED ?= 1
+scheduler-diff:
+	go run ./internal/schedulerdiff -versions "$(VERSIONS)" -iterations $(ITERATIONS) -seed $(SEED)
 
 # The environment of a real engine, outside the repository, about 6 GB.
 engine-env:

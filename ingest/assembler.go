@@ -66,6 +66,7 @@ type messages struct {
 	scheduled wire.Scheduled
 	done      wire.Done
 	finished  wire.Finished
+	cache     wire.Cache
 	client    wire.Client
 	lost      wire.Lost
 	notice    wire.Notice
@@ -291,7 +292,9 @@ func (a *Assembler) take(s *source, f wire.Frame) error {
 			}
 			return nil
 		})
-	case wire.TypeCache, wire.TypeSample, wire.TypeChange, wire.TypeStep:
+	case wire.TypeCache:
+		return decoded(wire.Decode(f, &m.cache), func() error { return a.engineOf(s).cache(&m.cache) })
+	case wire.TypeSample, wire.TypeChange, wire.TypeStep:
 		return nil // kept in the capture; no question asks for them yet
 	}
 	s.Unknown++
@@ -325,7 +328,7 @@ func (a *Assembler) engineOf(s *source) *engine {
 	g := a.engines[s.id]
 	if g == nil {
 		h := s.hello
-		g = &engine{a: a, members: map[uint32]*member{}, own: map[uint32]wire.SkipEntry{}}
+		g = &engine{a: a, members: map[uint32]*member{}, known: map[uint32]*ledger.Sequence{}, own: map[uint32]wire.SkipEntry{}}
 		g.e = &ledger.Engine{ID: s.id, Name: h.Engine.Name, Version: h.Engine.Version, Producer: s.Producer,
 			Depth: max(h.Depth, 1), Settings: h.Settings, Capabilities: h.Capabilities}
 		a.engines[s.id] = g

@@ -14,9 +14,10 @@ type engine struct {
 	s *source
 	e *ledger.Engine
 
-	members map[uint32]*member // every sequence introduced by this scheduler and not finished
-	count   uint32             // members of the newest decision
-	digest  uint64             // XOR of their marks, as on the wire
+	members map[uint32]*member          // every sequence introduced by this scheduler and not finished
+	known   map[uint32]*ledger.Sequence // those that have finished, too, until they are let go
+	count   uint32                      // members of the newest decision
+	digest  uint64                      // XOR of their marks, as on the wire
 	steady  steady
 	active  []*member // members not in steady decode
 	waiting []*member // live and not members, in order of arrival
@@ -151,7 +152,7 @@ func (g *engine) queued(m *wire.Queued) error {
 	q.Prompt, q.Max, q.Priority, q.N = m.Prompt, m.Max, m.Priority, max(m.N, 1)
 	q.Logprobs, q.PromptLogprobs, q.Features = m.Logprobs, m.PromptLogprobs, m.Features
 	k := &member{seq: q, handle: m.Handle, total: m.Prompt}
-	g.members[m.Handle] = k
+	g.members[m.Handle], g.known[m.Handle] = k, q
 	g.e.Sequences = append(g.e.Sequences, q)
 	g.waiting = append(g.waiting, k)
 	g.fresh = append(g.fresh, k)
@@ -164,6 +165,14 @@ func (g *engine) hashes(m *wire.Hashes) error {
 		return unknownHandle(m.Handle)
 	}
 	k.seq.Hashes += len(m.Hashes)
+	return nil
+}
+
+// cache takes what happened to blocks. Those that fill are kept in the capture; no question asks for them yet.
+func (g *engine) cache(m *wire.Cache) error {
+	if m.Kind == wire.CacheEvicted {
+		g.e.Evictions = append(g.e.Evictions, ledger.Eviction{Iteration: g.current() + 1, At: g.s.clock.at(m.Time), Seq: g.known[m.Handle], Blocks: m.Blocks})
+	}
 	return nil
 }
 

@@ -43,6 +43,7 @@ func (a *Assembler) ForgetIf(id ledger.EngineID, through uint64, sealed func(*le
 	e.First = through + 1
 	old := func(n uint64) bool { return n <= through }
 	e.Preemptions = slices.DeleteFunc(e.Preemptions, func(p *ledger.Preemption) bool { return old(p.Iteration) })
+	e.Evictions = slices.DeleteFunc(e.Evictions, func(v ledger.Eviction) bool { return old(v.Iteration) })
 	e.Holdings = slices.DeleteFunc(e.Holdings, func(h ledger.Holding) bool { return old(h.Iteration) })
 }
 
@@ -70,6 +71,9 @@ func (a *Assembler) release(gone map[*ledger.Sequence]bool) {
 		ended[r] = true
 		return true
 	})
+	for _, g := range a.engines {
+		maps.DeleteFunc(g.known, func(_ uint32, q *ledger.Sequence) bool { return gone[q] })
+	}
 	maps.DeleteFunc(a.byID, func(_ sequenceKey, q *ledger.Sequence) bool { return gone[q] })
 	maps.DeleteFunc(a.byParent, func(_ sequenceKey, r *ledger.Request) bool { return ended[r] })
 	maps.DeleteFunc(a.byTrace, func(_ string, r *ledger.Request) bool { return ended[r] })

@@ -58,6 +58,7 @@ type Engine struct {
 	Sequences   []*Sequence   // in the order in which the scheduler took them up, then those still in the inbox
 	Preemptions []*Preemption // in order
 	Holdings    []Holding     // in order
+	Evictions   []Eviction    // in order
 	Gaps        []Gap
 }
 
@@ -321,6 +322,14 @@ type Holder struct {
 	Seq    *Sequence
 	Blocks uint32
 	Weight float32 // blocks, a shared one counted 1/references
+}
+
+// Eviction is blocks of the prefix cache that were given up for others.
+type Eviction struct {
+	Iteration uint64    // up to which the producer had counted them
+	At        int64     // decided
+	Seq       *Sequence // who had used them last, nil if that is not known
+	Blocks    uint32
 }
 
 // Sequence is one stream of tokens of an attempt.

@@ -25,6 +25,7 @@ type comparison struct {
 	reasons     map[ledger.SkipReason]int // of traced iterations
 	iterations  int
 	traced      int
+	evictions   int
 	failure     string // of the engine's own
 	differences []string
 	count       int
@@ -83,6 +84,9 @@ func compare(b *ledger.Book, truth []line) *comparison {
 		case "end":
 			same(c, 0, "the run", "iterations", t.Iterations, len(c.steps))
 			c.iterations, c.traced, c.failure = t.Iterations, t.Traced, t.Failure
+			if t.Failure == "" { // else what was evicted last had no next decision to tell it
+				c.evicted(t)
+			}
 		}
 	}
 	c.sequences()
@@ -332,6 +336,26 @@ func (c *comparison) finished(n uint64, id string, reason ledger.FinishReason) {
 		c.differ(n, id, "end", reason, "none")
 	}
 	same(c, n, id, "finish reason", reason, q.Reason)
+}
+
+// evicted compares how many blocks of each last user were evicted from the prefix cache.
+func (c *comparison) evicted(t *line) {
+	got := map[string]uint32{}
+	for _, e := range c.engine.Evictions {
+		id := ""
+		if e.Seq != nil {
+			id = e.Seq.ID
+		}
+		got[id] += e.Blocks
+	}
+	for id, n := range t.Evicted {
+		same(c, 0, id, "blocks evicted", n, got[id])
+		c.evictions += int(n)
+		delete(got, id)
+	}
+	for id, n := range got {
+		c.differ(0, id, "blocks evicted", 0, n)
+	}
 }
 
 // sequences compares what is known of each sequence at the end.

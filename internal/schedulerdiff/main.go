@@ -113,15 +113,16 @@ func prove(ctx context.Context, sheet *figure.Sheet, version string, o options) 
 
 // total is what all runs of one version showed.
 type total struct {
-	iterations, traced, differences, failures int
-	reasons                                   map[ledger.SkipReason]int
-	messages                                  map[wire.Type]int
+	iterations, traced, differences, failures, evictions int
+	reasons                                              map[ledger.SkipReason]int
+	messages                                             map[wire.Type]int
 }
 
 func (t *total) add(c *comparison, version string, o options) {
 	t.iterations += c.iterations
 	t.traced += c.traced
 	t.differences += c.count
+	t.evictions += c.evictions
 	for r, n := range c.reasons {
 		t.reasons[r] += n
 	}
@@ -169,6 +170,9 @@ func (t *total) unseen(version string) []string {
 		if t.messages[m] == 0 {
 			unseen = append(unseen, "message "+m.String())
 		}
+	}
+	if t.evictions == 0 {
+		unseen = append(unseen, "an eviction from the prefix cache")
 	}
 	for _, u := range unseen {
 		fmt.Printf("not seen in vLLM %s: %s\n", version, u)

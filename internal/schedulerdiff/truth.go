@@ -45,9 +45,10 @@ type line struct {
 	Rejected  map[string]uint32    `json:"rejected"` // drafts
 	Finished  map[string][2]uint32 `json:"finished"` // reason and tokens emitted in all
 
-	Iterations int    `json:"iterations"`
-	Traced     int    `json:"traced"`
-	Failure    string `json:"failure"` // an assertion of the engine's own ended the run
+	Evicted    map[string]uint32 `json:"evicted"` // last user, "" where nobody had been: blocks of the prefix cache
+	Iterations int               `json:"iterations"`
+	Traced     int               `json:"traced"`
+	Failure    string            `json:"failure"` // an assertion of the engine's own ended the run
 }
 
 // preemption is one victim. By, Free and Blocks are known only where the iteration was traced; of a reset, Blocks.

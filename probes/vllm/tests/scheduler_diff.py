@@ -19,6 +19,7 @@ os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
 
 import drive
 import vllm.v1.core.block_pool as block_pool
+import vllm.v1.core.kv_cache_manager as kv_cache_manager
 import vllm.v1.core.sched.scheduler as scheduler_module
 from truth import Truth
 from vllm.v1.core.sched.interface import PauseState
@@ -94,6 +95,8 @@ class Run:
         self.load = drive.Traffic(self, self.rng.random(), reuse=0, **load)
         self.truth, self.trace = Truth(type(self.scheduler)), trace
         self.flight, self.depth = deque(), versions.depth(self.scheduler.vllm_config)
+        self.evicted = Counter()  # last user's id: blocks
+        self.follow_blocks()
         self.lost = []  # preemptions by a reset, that the next decision reports
         self.iterations = self.traced = 0
         self.admitted = set()
@@ -103,6 +106,25 @@ class Run:
 
     def say(self, **line) -> None:
         self.file.write(json.dumps(line, separators=(",", ":")) + "\n")
+
+    def follow_blocks(self) -> None:
+        """Whose blocks they were when they were freed, and which of them are evicted: on this scheduler's own objects."""
+        manager = self.scheduler.kv_cache_manager
+        pool, users = manager.block_pool, {}
+        release, evict = manager.coordinator.free, pool._maybe_evict_cached_block
+
+        def releasing(request_id, *args, **kwargs):
+            for block in manager.coordinator.single_type_managers[0].req_to_blocks.get(request_id, ()):
+                users[block.block_id] = request_id
+            return release(request_id, *args, **kwargs)
+
+        def evicting(block):
+            evicted = evict(block)
+            if evicted:
+                self.evicted[users.get(block.block_id, "")] += 1
+            return evicted
+
+        manager.coordinator.free, pool._maybe_evict_cached_block = releasing, evicting
 
     # What the load calls: the scheduler's own methods, each told.
 
@@ -145,7 +167,7 @@ class Run:
             if "/vllm/v1/" not in frame.filename:
                 raise
             failure = f"{frame.name}: {frame.line}"
-        self.say(e="end", iterations=self.iterations, traced=self.traced, failure=failure)
+        self.say(e="end", iterations=self.iterations, traced=self.traced, failure=failure, evicted=self.evicted)
         self.file.close()
 
     def iterate(self, steps: int) -> None:
@@ -166,6 +188,8 @@ class Run:
         while self.flight:
             self.complete()
         self.finish_requests(None, RequestStatus.FINISHED_ABORTED)
+        self.launch()  # as the engine does, to tell its workers
+        self.complete()
 
     def reset(self) -> None:
         for r in self.scheduler.running:
@@ -257,6 +281,7 @@ def main() -> None:
     os.environ["WHYLATE_RING_BYTES"] = str(48 << 20)  # nothing may be overwritten
     probe.hook_scheduler(scheduler_module)
     probe.hook_block_pool(block_pool)
+    probe.hook_cache_manager(kv_cache_manager)
     each = -(-arguments.iterations // len(WEATHERS))
     rounds = -(-each // 2000)
     runs = len(WEATHERS) * rounds

@@ -1,9 +1,10 @@
 """The hooks of the engine process: its scheduler's methods, its block pool, and the thread on which requests arrive."""
 
+import functools
 import sys
 import weakref
 
-from . import identity, wire
+from . import hooks, identity, wire
 from .hooks import argument, around
 from .ring import Ring
 from .scheduler import ADMINISTRATIVE, MEMORY, Arrival, Recorder, chain
@@ -117,6 +118,34 @@ def cache_full_blocks(pool, entered, result, args, kwargs):
         found.fills.append((entered, argument(args, kwargs, 0, "request"), first * hashed, (end - first) * hashed))
 
 
+def free(manager, args, kwargs):
+    if found := getattr(manager, "_whylate", None):
+        found.freed(argument(args, kwargs, 0, "request"))
+
+
+def hook_evict(cls) -> None:
+    """Called for every block that is handed out: only one that was still in the cache may cost anything."""
+    original = getattr(cls, "_maybe_evict_cached_block", None)
+    guard = hooks.claim(cls, "_maybe_evict_cached_block", original)
+    if guard is None:
+        return
+
+    @functools.wraps(original)
+    def _maybe_evict_cached_block(self, block):
+        block_hash = getattr(block, "block_hash", None)  # none afterwards
+        evicted = original(self, block)
+        if evicted and guard.on:
+            try:
+                found = getattr(self, "_whylate", None)
+                if found and found.hashing:
+                    found.evicted.append((found.users[block.block_id], block_hash))
+            except Exception as error:
+                guard.blow(error)
+        return evicted
+
+    hooks.replace(cls, "_maybe_evict_cached_block", _maybe_evict_cached_block, guard)
+
+
 def preprocess_add_request(core, entered, result, args, kwargs):
     """On the engine's input thread; the scheduler's thread finds the arrival on the request."""
     new, request = argument(args, kwargs, 0, "request"), result[0]
@@ -156,8 +185,15 @@ def hook_scheduler(module) -> None:
     around(cls, "reset_prefix_cache", after=reset_prefix_cache)
 
 
+def hook_cache_manager(module) -> None:
+    around(module.KVCacheManager, "free", before=free)
+    if hasattr(module.KVCacheManager, "pop_blocks_for_free"):  # since 0.24
+        around(module.KVCacheManager, "pop_blocks_for_free", before=free)
+
+
 def hook_block_pool(module) -> None:
     around(module.BlockPool, "cache_full_blocks", after=cache_full_blocks)
+    hook_evict(module.BlockPool)
 
 
 def hook_engine_core(module) -> None:

@@ -8,6 +8,7 @@ API_SERVER = "vllm.entrypoints.launchers"
 HOOKS = {
     "vllm.v1.core.sched.scheduler": engine.hook_scheduler,
     "vllm.v1.core.block_pool": engine.hook_block_pool,
+    "vllm.v1.core.kv_cache_manager": engine.hook_cache_manager,
     "vllm.v1.engine.core": engine.hook_engine_core,
     "vllm.v1.engine.output_processor": frontend.hook_output_processor,
     f"{API_SERVER}.app": frontend.hook_build_app,  # where it is defined

@@ -2,6 +2,7 @@
 
 import os
 import re
+from array import array
 from collections import deque, namedtuple
 from time import monotonic_ns
 
@@ -14,7 +15,8 @@ RING = 15 << 20
 FULL_EVERY, TURNS = 64, 16  # a live sequence is restated every 64 × 16 iterations
 PENDING_MAX = 64
 AT_MOST = 4096  # a hook that has disabled itself must not let the others' notes grow
-LOOKS = 1 << 16
+LOOKS = EVICTIONS = 1 << 16
+TOGETHER, AT_ONCE = 16, 256  # iterations, or blocks, whose evictions share their frames
 NOTHING = Seen(-1)
 
 NEW, RESUMED, CONTINUING, PROLONGED = 1, 2, 3, 4
@@ -67,6 +69,8 @@ class Recorder:
         self.pending: dict[int, list[str]] = {}  # iteration under way: its members that will emit nothing
         self.seen = NOTHING  # inside of the step under way
         self.preempted, self.fills = deque(maxlen=AT_MOST), deque(maxlen=AT_MOST)
+        self.evicted = deque(maxlen=EVICTIONS)  # last user's handle, hash
+        self.users = array("I", bytes(4 * scheduler.kv_cache_manager.block_pool.num_gpu_blocks)) if self.hashing else None
         self.finishes = None  # a list while an update is under way
         self.irregular = False
         self.skips = b""
@@ -78,7 +82,7 @@ class Recorder:
             abandoned=abandoned,
             depth=versions.depth(config),
             settings=settings(scheduler),
-            capabilities=capabilities(hashes=self.hashing, cache_evicted=False, steps=False),
+            capabilities=capabilities(hashes=self.hashing, **({} if self.hashing else {"cache_filled": False, "cache_evicted": False})),
             hashes={
                 "on": self.hashing,
                 "algorithm": str(cache.prefix_caching_hash_algo),
@@ -202,6 +206,23 @@ class Recorder:
                 links = chain(request.block_hashes[max(sequence.hashed, first) : first + n])
                 self.ring.write(wire.CACHE, wire.FILLED, time, wire.cache(sequence.handle, first, n, links))
 
+    def freed(self, request) -> None:
+        """Its blocks stay in the prefix cache until somebody needs the room."""
+        sequence = self.live.get(request.request_id) or self.gone.get(request.request_id)
+        blocks = self.scheduler.kv_cache_manager.coordinator.single_type_managers[0].req_to_blocks.get(request.request_id)
+        if blocks and sequence and self.hashing:
+            users, handle = self.users, sequence.handle
+            for block in blocks:
+                users[block.block_id] = handle
+
+    def write_evictions(self, time: int) -> None:
+        users: dict[int, list] = {}
+        for handle, block_hash in self.evicted:
+            users.setdefault(handle, []).append(block_hash)
+        self.evicted.clear()
+        for handle, hashes in users.items():
+            self.ring.write(wire.CACHE, wire.EVICTED, time, wire.cache(handle, 0, len(hashes), chain(hashes)))
+
     # A decision.
 
     def scheduled(self, entered: int, output, throttled: bool) -> None:
@@ -214,6 +235,8 @@ class Recorder:
 
         if self.fills:
             self.write_fills()
+        if self.evicted and (iteration % TOGETHER == 0 or len(self.evicted) >= AT_ONCE or not tokens):
+            self.write_evictions(entered)
         # In steady decode, one token each, the ids alone tell: two lists compare faster than two dicts.
         order = list(tokens) if output.total_num_scheduled_tokens == len(tokens) else None
         same = order is not None and order == self.order or tokens == self.tokens

@@ -57,6 +57,7 @@ CAPABILITIES = {
     "discarded": "Scheduler.update_from_output",
     "finished": "Scheduler._free_request",
     "cache_filled": "BlockPool.cache_full_blocks",
+    "cache_evicted": "BlockPool._maybe_evict_cached_block",
     "cache_reset": "Scheduler.reset_prefix_cache",
 }
 

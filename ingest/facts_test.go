@@ -150,3 +150,19 @@ func TestRecomputeEndsWhereThePrefillHadBeen(t *testing.T) {
 		t.Errorf("phases %v", got)
 	}
 }
+
+// An eviction names whoever used the blocks last, also when that is over.
+func TestEvictionNamesItsLastUser(t *testing.T) {
+	b := told(t, 1,
+		&wire.Queued{Time: 1, Handle: 1, Prompt: 10, Max: 1, N: 1, Logprobs: -1, PromptLogprobs: -1, ID: "a"},
+		decision(1, 10, 10, wire.Scheduled{Joins: []wire.Join{{Handle: 1, Tokens: 10, Total: 10, Kind: wire.JoinNew}}}),
+		&wire.Done{Time: 20, Returned: 21, Iteration: 1, Tokens: 1, Finishes: []wire.Finish{{Handle: 1, Reason: ledger.FinishLength, Output: 1}}},
+		&wire.Cache{Time: 30, Kind: wire.CacheEvicted, Handle: 1, Blocks: 2, Hashes: []uint64{7, 8}},
+		&wire.Cache{Time: 30, Kind: wire.CacheEvicted, Blocks: 1, Hashes: []uint64{9}},
+	)
+	e := b.Engines[0]
+	want := []ledger.Eviction{{Iteration: 2, At: 30, Seq: e.Sequences[0], Blocks: 2}, {Iteration: 2, At: 30, Blocks: 1}}
+	if !slices.Equal(e.Evictions, want) {
+		t.Errorf("evictions %+v", e.Evictions)
+	}
+}

@@ -39,7 +39,7 @@ func main() {
 	flag.IntVar(&o.iterations, "iterations", 100_000, "iterations of each version")
 	flag.IntVar(&o.seed, "seed", 1, "of the random configurations and loads")
 	flag.IntVar(&o.only, "only", -1, "this run alone")
-	flag.Float64Var(&o.trace, "trace", 0.25, "share of the iterations whose reasons are seen by a line tracer")
+	flag.Float64Var(&o.trace, "trace", 0.15, "share of the iterations whose reasons are seen by a line tracer")
 	flag.StringVar(&o.keep, "keep", "", "folder in which rings and truth of all runs stay")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)

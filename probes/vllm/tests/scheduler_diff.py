@@ -275,7 +275,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--iterations", type=int, default=5000)
-    parser.add_argument("--trace", type=float, default=0.25, help="share of the iterations that are followed line by line")
+    parser.add_argument("--trace", type=float, default=0.15, help="share of the iterations that are followed line by line")
     parser.add_argument("--only", type=int, help="this run alone")
     arguments = parser.parse_args()
     os.environ["WHYLATE_RING_BYTES"] = str(48 << 20)  # nothing may be overwritten

@@ -55,6 +55,7 @@ type source struct {
 type messages struct {
 	clock     wire.Clock
 	received  wire.Received
+	labels    wire.Labels
 	submitted wire.Submitted
 	first     wire.FirstByte
 	last      wire.LastByte
@@ -251,6 +252,8 @@ func (a *Assembler) take(s *source, f wire.Frame) error {
 		return nil
 	case wire.TypeReceived:
 		return decoded(wire.Decode(f, &m.received), func() error { return a.received(s, &m.received) })
+	case wire.TypeLabels:
+		return decoded(wire.Decode(f, &m.labels), func() error { return a.labels(s, &m.labels) })
 	case wire.TypeSubmitted:
 		return decoded(wire.Decode(f, &m.submitted), func() error { return a.submitted(s, &m.submitted) })
 	case wire.TypeFirstByte:

@@ -166,3 +166,33 @@ func TestEvictionNamesItsLastUser(t *testing.T) {
 		t.Errorf("evictions %+v", e.Evictions)
 	}
 }
+
+// Labels come with the headers and with what the request itself says; what was said first stays.
+func TestLabelsAddUp(t *testing.T) {
+	a := ingest.New()
+	id, err := a.Source(wire.Source{Name: "ring"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n, m := range []wire.Message{
+		&wire.Received{Time: 1, HTTP: 1, RequestID: "r"},
+		&wire.Labels{Time: 1, HTTP: 1, Class: 7},
+		&wire.Labels{Time: 2, HTTP: 1, Tenant: 9},
+	} {
+		raw, err := wire.Append(nil, uint64(n+1), m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, _, err := wire.ParseFrame(raw)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := a.Frame(id, f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b := a.Book()
+	if len(b.Requests) != 1 || b.Requests[0].Labels != (ledger.Labels{Tenant: 9, Class: 7}) {
+		t.Errorf("requests %+v", b.Requests)
+	}
+}

@@ -65,6 +65,12 @@ func (a *Assembler) exchange(s *source, http uint32) *ledger.Request {
 	return r
 }
 
+func (a *Assembler) labels(s *source, m *wire.Labels) error {
+	l := &a.exchange(s, m.HTTP).Labels
+	*l = ledger.Labels{Tenant: cmp.Or(m.Tenant, l.Tenant), Class: cmp.Or(m.Class, l.Class), Route: cmp.Or(m.Route, l.Route)}
+	return nil
+}
+
 func (a *Assembler) firstByte(s *source, m *wire.FirstByte) error {
 	r := a.exchange(s, m.HTTP)
 	r.FirstByte, r.Status = s.clock.at(m.Time), int(m.Status)

@@ -385,6 +385,7 @@ type Request struct {
 	TraceParent string
 	Path        string
 	Class       string // the workload's class, where the client recorded it
+	Labels      Labels // as the front end saw them
 	Received    int64
 	FirstByte   int64
 	LastByte    int64
@@ -397,6 +398,14 @@ type Request struct {
 	FrontClock  Clock
 	Sequences   []*Sequence
 	Clients     []Client // the clients' own views, one an attempt
+}
+
+// Labels are keyed hashes of whose a request is and what kind of one: equal means equal, and only who has the key can say more.
+// 0 means not said.
+type Labels struct {
+	Tenant uint64
+	Class  uint64
+	Route  uint64
 }
 
 // End says how an HTTP exchange ended.

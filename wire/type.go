@@ -36,11 +36,12 @@ const (
 	TypeHeartbeat Type = 20
 	TypeStep      Type = 21
 	TypeNotice    Type = 22
+	TypeLabels    Type = 23
 )
 
 var typeNames = [...]string{"none", "hello", "clock", "received", "submitted", "first_byte", "last_byte", "answered",
 	"delivered", "arrived", "queued", "hashes", "scheduled", "done", "finished", "cache", "client", "sample", "change",
-	"lost", "heartbeat", "step", "notice"}
+	"lost", "heartbeat", "step", "notice", "labels"}
 
 // String is the message's name in docs/formats/stream.md.
 func (t Type) String() string {

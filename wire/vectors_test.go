@@ -41,6 +41,7 @@ var examples = []struct {
 	{"clock", 2, &Clock{Time: 81_234_567_891_234, MonoBefore: 81_234_567_890_123, Realtime: 1_764_438_000_123_456_789, MonoAfter: 81_234_567_891_234}},
 	{"received", 3, &Received{Time: 81_234_600_000_001, HTTP: 1, RequestID: "r-42", Traceparent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", Path: "/v1/chat/completions"}},
 	{"received-non-ascii", 4, &Received{Time: 81_234_600_000_002, HTTP: 2, RequestID: "zürich-東京-🚆", Path: "/v1/größe"}},
+	{"labels", 5, &Labels{Time: 81_234_600_000_003, HTTP: 2, Tenant: 0xFFFF_FFFF_FFFF_FFFF, Route: 0x0123_4567_89AB_CDEF}},
 	{"submitted", 5, &Submitted{Time: 81_234_600_100_000, HTTP: 1, Handle: 7, Prompt: 512, ID: "chatcmpl-1f-0", External: "chatcmpl-1f"}},
 	{"submitted-child", 6, &Submitted{Time: 81_234_600_100_001, HTTP: 2, Handle: 8, Index: 3, Prompt: 17, ID: "3_cmpl-é", External: "cmpl-é", Parent: "cmpl-é-0"}},
 	{"first_byte", 7, &FirstByte{Time: 81_234_700_000_000, HTTP: 1, Status: 200}},
@@ -168,7 +169,7 @@ func TestVectors(t *testing.T) {
 		seen[v.Type]++
 		t.Run(v.Name, func(t *testing.T) { checkVector(t, v) })
 	}
-	for typ := TypeHello; typ <= TypeNotice; typ++ {
+	for typ := TypeHello; typ <= TypeLabels; typ++ {
 		if seen[typ] == 0 {
 			t.Errorf("no vector for %s", typ)
 		}

@@ -34,6 +34,7 @@ MESSAGES = {
     wire.FINISHED: ("finished", "handle:I reason:B :3x output:I"),
     wire.CACHE: ("cache", "handle:I first:I n:I #hash:I"),
     wire.NOTICE: ("notice", "code:H :2x text:str"),
+    wire.LABELS: ("labels", "http:I :4x tenant:Q class:Q route:Q"),
 }
 LISTS = {
     "joins": "handle:I tokens:I before:I total:I cached:I kind:B :3x",

@@ -11,6 +11,8 @@ HOOKS = {
     "vllm.v1.core.kv_cache_manager": engine.hook_cache_manager,
     "vllm.v1.engine.core": engine.hook_engine_core,
     "vllm.v1.engine.output_processor": frontend.hook_output_processor,
+    "vllm.entrypoints.serve.engine.serving": frontend.hook_serving,
+    "vllm.entrypoints.openai.engine.serving": frontend.hook_serving,  # before 0.24
     f"{API_SERVER}.app": frontend.hook_build_app,  # where it is defined
     f"{API_SERVER}.api_server.entry": frontend.hook_build_app,  # and where it is bound
 }

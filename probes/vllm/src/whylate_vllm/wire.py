@@ -10,7 +10,7 @@ FRAME_MAX = 1 << 20
 
 HELLO, CLOCK, RECEIVED, SUBMITTED, FIRST_BYTE, LAST_BYTE, ANSWERED, DELIVERED = range(1, 9)
 ARRIVED, QUEUED, HASHES, SCHEDULED, DONE, FINISHED, CACHE = range(9, 16)
-NOTICE = 22
+NOTICE, LABELS = 22, 23
 
 SAME = 1  # delivered
 REPEAT, UPDATE = 1, 2  # queued
@@ -48,6 +48,7 @@ _SCHEDULED = Struct("<QQqQ10I2B7H")
 _DONE = Struct("<QqdIHH")
 _CACHE = Struct("<IIII")
 _NOTICE = Struct("<Hxx")
+_LABELS = Struct("<I4xQQQ")
 
 
 def frame(kind: int, flags: int, sequence: int, time: int, body: bytes) -> bytes:
@@ -155,3 +156,7 @@ def cache(handle: int, first: int, n: int, chain: bytes) -> bytes:
 
 def notice(code: int, words: str) -> bytes:
     return _NOTICE.pack(code) + text(words)
+
+
+def labels(http: int, tenant: int, kind: int, route: int) -> bytes:
+    return _LABELS.pack(http, tenant, kind, route)

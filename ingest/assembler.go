@@ -24,6 +24,7 @@ type Assembler struct {
 	clients   []clientView
 	beats     map[ledger.EngineID]ledger.Beat
 	inInbox   []waiting
+	early     map[ledger.EngineID]map[uint64]*ledger.Execution // what ranks said of iterations that are not there yet
 	gaps      []ledger.Gap
 	notices   []string
 	now       int64
@@ -68,6 +69,7 @@ type messages struct {
 	done      wire.Done
 	finished  wire.Finished
 	cache     wire.Cache
+	step      wire.Step
 	client    wire.Client
 	lost      wire.Lost
 	notice    wire.Notice
@@ -78,6 +80,7 @@ type messages struct {
 func New() *Assembler {
 	return &Assembler{
 		beats:     map[ledger.EngineID]ledger.Beat{},
+		early:     map[ledger.EngineID]map[uint64]*ledger.Execution{},
 		names:     map[string]uint16{},
 		clocks:    map[string]*clock{},
 		engines:   map[ledger.EngineID]*engine{},
@@ -297,7 +300,9 @@ func (a *Assembler) take(s *source, f wire.Frame) error {
 		})
 	case wire.TypeCache:
 		return decoded(wire.Decode(f, &m.cache), func() error { return a.engineOf(s).cache(&m.cache) })
-	case wire.TypeSample, wire.TypeChange, wire.TypeStep:
+	case wire.TypeStep:
+		return decoded(wire.Decode(f, &m.step), func() error { return a.step(s, &m.step) })
+	case wire.TypeSample, wire.TypeChange:
 		return nil // kept in the capture; no question asks for them yet
 	}
 	s.Unknown++

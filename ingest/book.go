@@ -50,6 +50,7 @@ func (a *Assembler) update() {
 	for _, g := range a.engines {
 		g.bringUp()
 	}
+	a.executions()
 	a.attach()
 	a.joinClients()
 }

@@ -196,3 +196,52 @@ func TestLabelsAddUp(t *testing.T) {
 		t.Errorf("requests %+v", b.Requests)
 	}
 }
+
+// Ranks write rings of their own: what they say belongs to the iteration, whichever ring is read first.
+func TestStepsBelongToTheirIteration(t *testing.T) {
+	scheduler := []wire.Message{
+		&wire.Queued{Time: 1, Handle: 1, Prompt: 10, Max: 1, N: 1, Logprobs: -1, PromptLogprobs: -1, ID: "a"},
+		decision(1, 10, 10, wire.Scheduled{Joins: []wire.Join{{Handle: 1, Tokens: 10, Total: 10, Kind: wire.JoinNew}}}),
+		completion(1, 30, 1),
+	}
+	ranks := [][]wire.Message{
+		{&wire.Step{Time: 12, Returned: 20, Iteration: 1, Rank: 0, Padded: 16, Mode: 3, Device: 7, Peak: 100}},
+		{&wire.Step{Time: 12, Returned: 25, Iteration: 1, Rank: 1, Padded: 16, Mode: 1, Eager: 1, Device: 6, Wait: 2}},
+	}
+	want := ledger.Execution{Ranks: 2, Slowest: 1, Host: 13, Device: 7, Wait: 2, Peak: 100, Padded: 16, Graph: ledger.GraphNone, Eager: true}
+	for _, order := range [][]int{{0, 1, 2}, {1, 2, 0}, {1, 0, 2}} {
+		a := ingest.New()
+		for _, k := range order {
+			hello := &wire.Hello{Protocol: [2]uint16{wire.Major, wire.Minor}, Role: "worker", Thread: "main", Depth: 1, Clock: [3]int64{1, 1, 1},
+				Engine: wire.Engine{Name: "vllm", Replica: "e", Incarnation: "i"}}
+			messages := scheduler
+			if k > 0 {
+				messages = ranks[k-1]
+			} else {
+				hello.Role, hello.Thread = "engine", "scheduler"
+			}
+			id, err := a.Source(wire.Source{Name: string(rune('a' + k))})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for n, m := range append([]wire.Message{hello}, messages...) {
+				raw, err := wire.Append(nil, uint64(n+1), m)
+				if err != nil {
+					t.Fatal(err)
+				}
+				f, _, err := wire.ParseFrame(raw)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := a.Frame(id, f); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		b := a.Book()
+		noGaps(t, b)
+		if x := b.Engines[0].Row(1).Execution; x == nil || *x != want {
+			t.Errorf("order %v: %+v", order, x)
+		}
+	}
+}

@@ -127,7 +127,58 @@ type Iteration struct {
 	Stop       SkipReason // what ended admission; SkipNone if nobody was left waiting
 	Head       *Sequence  // at whom admission stopped
 	Need       uint32     // KV blocks that the head needed, 0 if not known
+	Execution  *Execution // what its ranks said of it, nil if they were not seen
 	Sums       Sums       // running sums up to and including this iteration
+}
+
+// GraphMode is how a batch was launched. The numbers are those of the wire (message 21).
+type GraphMode uint8
+
+const (
+	GraphUnknown   GraphMode = 0
+	GraphNone      GraphMode = 1
+	GraphPiecewise GraphMode = 2
+	GraphFull      GraphMode = 3
+)
+
+var graphNames = [...]string{"unknown", "none", "piecewise", "full"}
+
+// String is the mode's name.
+func (g GraphMode) String() string {
+	if int(g) < len(graphNames) {
+		return graphNames[g]
+	}
+	return fmt.Sprintf("unknown(%d)", uint8(g))
+}
+
+// MarshalText writes the name.
+func (g GraphMode) MarshalText() ([]byte, error) { return []byte(g.String()), nil }
+
+// Execution is the steps of an iteration's batch put together: a batch is as slow as its slowest rank. What nobody measured is 0.
+type Execution struct {
+	Ranks   uint32 // that were seen
+	Slowest uint32 // the rank with the longest Host
+	Host    int64  // longest time from entry to return
+	Device  int64  // longest time of the device's own work
+	Wait    int64  // longest wait in collectives
+	Peak    uint64 // most memory that a rank had ever allocated, in bytes
+	Padded  uint32 // tokens with padding
+	Graph   GraphMode
+	Eager   bool // there are graphs, and some rank ran without
+}
+
+// Add takes in what other ranks said of the same batch.
+func (x *Execution) Add(o Execution) {
+	if x.Ranks == 0 || o.Host > x.Host {
+		x.Slowest, x.Host = o.Slowest, o.Host
+	}
+	x.Ranks += o.Ranks
+	x.Device, x.Wait = max(x.Device, o.Device), max(x.Wait, o.Wait)
+	x.Peak, x.Padded = max(x.Peak, o.Peak), max(x.Padded, o.Padded)
+	if x.Graph == GraphUnknown || o.Graph != GraphUnknown && o.Graph < x.Graph {
+		x.Graph = o.Graph
+	}
+	x.Eager = x.Eager || o.Eager
 }
 
 // Duration is the time the iteration itself took, in nanoseconds.

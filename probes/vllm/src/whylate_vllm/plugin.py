@@ -1,6 +1,6 @@
 """Which of vLLM's modules are hooked, and how."""
 
-from . import engine, frontend
+from . import engine, frontend, worker
 from .hooks import WhenImported
 
 API_SERVER = "vllm.entrypoints.launchers"
@@ -11,6 +11,9 @@ HOOKS = {
     "vllm.v1.core.kv_cache_manager": engine.hook_cache_manager,
     "vllm.v1.engine.core": engine.hook_engine_core,
     "vllm.v1.engine.output_processor": frontend.hook_output_processor,
+    "vllm.v1.worker.gpu_worker": worker.hook_worker,
+    "vllm.v1.worker.gpu_model_runner": worker.hook_runner,
+    "vllm.v1.worker.gpu.model_runner": worker.hook_second_runner,
     "vllm.entrypoints.serve.engine.serving": frontend.hook_serving,
     "vllm.entrypoints.openai.engine.serving": frontend.hook_serving,  # before 0.24
     f"{API_SERVER}.app": frontend.hook_build_app,  # where it is defined

@@ -10,7 +10,7 @@ FRAME_MAX = 1 << 20
 
 HELLO, CLOCK, RECEIVED, SUBMITTED, FIRST_BYTE, LAST_BYTE, ANSWERED, DELIVERED = range(1, 9)
 ARRIVED, QUEUED, HASHES, SCHEDULED, DONE, FINISHED, CACHE = range(9, 16)
-NOTICE, LABELS = 22, 23
+STEP, NOTICE, LABELS = 21, 22, 23
 
 SAME = 1  # delivered
 REPEAT, UPDATE = 1, 2  # queued
@@ -47,6 +47,7 @@ _HASHES = Struct("<III")
 _SCHEDULED = Struct("<QQqQ10I2B7H")
 _DONE = Struct("<QqdIHH")
 _CACHE = Struct("<IIII")
+_STEP = Struct("<QIIBBxxqQQQ")
 _NOTICE = Struct("<Hxx")
 _LABELS = Struct("<I4xQQQ")
 
@@ -152,6 +153,12 @@ def finished(handle: int, reason: int, output: int) -> bytes:
 
 def cache(handle: int, first: int, n: int, chain: bytes) -> bytes:
     return _CACHE.pack(handle, first, n, len(chain) // 8) + chain
+
+
+def step(
+    iteration: int, rank: int, padded: int, mode: int, eager: int, returned: int, device: int, wait: int, peak: int
+) -> bytes:
+    return _STEP.pack(iteration, rank, padded, mode, eager, returned, device, wait, peak)
 
 
 def notice(code: int, words: str) -> bytes:

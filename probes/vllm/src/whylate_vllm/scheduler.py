@@ -246,7 +246,7 @@ class Recorder:
             self.restate(iteration // FULL_EVERY % TURNS)
             joins, leaves, changes, flags = self.everyone(tokens, kinds), b"", b"", wire.FULL
         if self.prefilling:
-            self.prefilling = {id: r for id, r in self.prefilling.items() if r.is_prefill_chunk and id in tokens}
+            self.prefilling = {id: r for id, r in self.prefilling.items() if inner(r) and id in tokens}
         if waits or len(tokens) != running or len(self.live) > running + waits:
             astray = self.astray() if len(self.live) > running + waits else ()
             verdict = why(scheduler, output, self.inside(), throttled, versions.step(scheduler, iteration), astray)
@@ -311,7 +311,7 @@ class Recorder:
                     self.digest ^= other.mark
                 members[id] = sequence
                 self.digest ^= sequence.mark
-            if request.is_prefill_chunk:
+            if inner(request):
                 self.prefilling[id] = request
             kinds[id] = sequence.kind
             before = request.num_computed_tokens - tokens[id]  # `schedule()` has added them already
@@ -401,6 +401,12 @@ class Recorder:
                 if sequence:
                     emits.append(wire.EMIT.pack(sequence.handle, tokens, max(discarded, 0)))
         return sum(emitted.values()), b"".join(emits)
+
+
+def inner(request) -> bool:
+    """It stops short of what is known of it, so nothing is sampled. `is_prefill_chunk` also counts what is still to be
+    delivered, before 0.30 even of a time before its preemption."""
+    return request.num_computed_tokens < request.num_tokens
 
 
 def chain(block_hashes) -> bytes:

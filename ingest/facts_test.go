@@ -85,11 +85,13 @@ func TestRejectedDraftsAreNoContext(t *testing.T) {
 // A streaming session's further chunk is no new request: its prompt grows, and what it had emitted is prompt.
 func TestSessionGoesOn(t *testing.T) {
 	b := told(t, 1,
+		&wire.Arrived{Time: 1, ID: "s"},
 		&wire.Queued{Time: 1, Handle: 1, Prompt: 8, Max: 2, N: 1, Logprobs: -1, PromptLogprobs: -1, Features: ledger.FeatureStreaming, ID: "s"},
 		decision(1, 10, 8, wire.Scheduled{Joins: []wire.Join{{Handle: 1, Tokens: 8, Total: 8, Kind: wire.JoinNew}}}),
 		completion(1, 20, 1),
 		decision(2, 30, 1, wire.Scheduled{Changes: []wire.Change{{Handle: 1, Tokens: 1}}}),
 		completion(2, 40, 1),
+		&wire.Arrived{Time: 41, ID: "s"},
 		&wire.Queued{Time: 41, Update: true, Handle: 1, Prompt: 5, Max: 2, N: 1, Logprobs: -1, PromptLogprobs: -1, Features: ledger.FeatureStreaming, ID: "s"},
 		decision(3, 50, 5, wire.Scheduled{Joins: []wire.Join{{Handle: 1, Tokens: 5, Before: 9, Total: 14, Kind: wire.JoinSession}}}),
 		&wire.Done{Time: 60, Returned: 61, Iteration: 3, Tokens: 1, Finishes: []wire.Finish{{Handle: 1, Reason: ledger.FinishLength, Output: 3}}},
@@ -99,8 +101,8 @@ func TestSessionGoesOn(t *testing.T) {
 		t.Fatalf("%d sequences, %d requests", len(e.Sequences), len(b.Requests))
 	}
 	q := e.Sequences[0]
-	if q.Prompt != 14 || q.Output != 3 || q.FirstEmit != 1 || q.LastEmit != 3 {
-		t.Errorf("prompt %d, output %d, first in %d, last in %d", q.Prompt, q.Output, q.FirstEmit, q.LastEmit)
+	if q.Arrived != 1 || q.Prompt != 14 || q.Output != 3 || q.FirstEmit != 1 || q.LastEmit != 3 {
+		t.Errorf("arrived %d, prompt %d, output %d, first in %d, last in %d", q.Arrived, q.Prompt, q.Output, q.FirstEmit, q.LastEmit)
 	}
 	var phases []ledger.Phase
 	for _, s := range q.Stints {

@@ -124,7 +124,9 @@ func (b *delivery) flush(s *source) {
 
 func (a *Assembler) arrived(s *source, m *wire.Arrived) error {
 	q := a.sequence(s, m.ID)
-	q.Arrived = s.clock.at(m.Time)
+	if t := s.clock.at(m.Time); q.Arrived == 0 || t < q.Arrived { // the later chunks of a streaming session arrive, too
+		q.Arrived = t
+	}
 	if q.Queued == 0 {
 		a.inInbox = append(a.inInbox, waiting{q, s.id})
 	}

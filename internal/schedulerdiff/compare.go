@@ -139,6 +139,10 @@ func (c *comparison) queued(t *line) {
 		return
 	}
 	c.prompt[t.ID] = t.Prompt
+	if t.External != "" {
+		same(c, 0, t.ID, "id towards the client", t.External, q.External)
+		same(c, 0, t.ID, "it arrived before it was queued", true, q.Arrived != 0 && q.Arrived <= q.Queued)
+	}
 	same(c, 0, t.ID, "priority", t.Priority, q.Priority)
 	if !t.Session {
 		same(c, 0, t.ID, "output tokens at most", t.Max, q.Max)

@@ -23,6 +23,7 @@ type line struct {
 	Max      uint32 `json:"max"`
 	Priority int32  `json:"priority"`
 	Session  bool   `json:"session"`
+	External string `json:"external"` // "" where it did not come through the engine's input
 	Reason   uint8  `json:"reason"`
 	Output   uint32 `json:"output"`
 

@@ -16,6 +16,8 @@ from vllm.utils.hashing import sha256
 from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.scheduler import Scheduler
+from vllm.v1.engine import EngineCoreRequest
+from vllm.v1.engine.core import EngineCore
 from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
 from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput
 from vllm.v1.request import Request, RequestStatus
@@ -90,6 +92,29 @@ def request(id, prompt, limit, priority=0, resumable=False, adapter=0, **params)
     )
 
 
+class Core:
+    """As much of an `EngineCore` as its way in needs: what `receive` gives back has come through vLLM's own code."""
+
+    mm_receiver_cache = None
+
+    def __init__(self, config):
+        self.vllm_config, self.structured_output_manager = config, self
+        self.request_block_hasher = get_request_block_hasher(BLOCK, sha256)
+
+    def grammar_init(self, request):
+        """Nothing compiles here: the load says when a grammar is ready."""
+
+    def receive(self, id, *args, **params):
+        made = request(id, *args, **params)
+        fields = {
+            "request_id": id, "prompt_token_ids": list(made.prompt_token_ids), "mm_features": None, "pooling_params": None,
+            "sampling_params": made.sampling_params, "arrival_time": made.arrival_time, "lora_request": made.lora_request,
+            "cache_salt": None, "data_parallel_rank": None, "priority": made.priority, "resumable": made.resumable,
+            "external_req_id": id.rpartition("_")[2],
+        }  # fmt: skip
+        return EngineCore.preprocess_add_request(self, EngineCoreRequest(**fields))[0]
+
+
 def launch(scheduler):
     """`schedule()`, and which members stop short of the end of what is known of them: they will sample nothing."""
     output = scheduler.schedule()
@@ -143,12 +168,13 @@ class Traffic:
 
     def __init__(
         self, scheduler, seed, rate=0.12, priorities=False, abort=0.03, longest=400, limit=300, grammars=False, sessions=False,
-        pace=0.2, adapters=0, groups=0.0, reuse=0.05,
+        pace=0.2, adapters=0, groups=0.0, reuse=0.05, make=request,
     ):  # fmt: skip
         self.scheduler, self.rng = scheduler, random.Random(seed)
         self.rate, self.priorities, self.abort, self.longest, self.limit = rate, priorities, abort, longest, limit
         self.grammars, self.sessions, self.adapters, self.groups, self.reuse = grammars, sessions, adapters, groups, reuse
         self.pace = pace  # of the further chunks of streaming sessions
+        self.make = make
         self.compiling, self.open = [], []
         self.count = self.step = self.aborts = 0
         self.prefixes = [[self.rng.randrange(3, 500) for _ in range(self.rng.randrange(16, 200))] for _ in range(6)]
@@ -167,7 +193,7 @@ class Traffic:
             id = self.open.pop(0)
             if id in self.scheduler.requests:
                 more = rng.random() < 0.7
-                self.scheduler.add_request(request(id, [7] * rng.randrange(1, 50), rng.randrange(1, 20), resumable=more))
+                self.scheduler.add_request(self.make(id, [7] * rng.randrange(1, 50), rng.randrange(1, 20), resumable=more))
                 self.open += [id] if more else []
         if self.scheduler.requests and rng.random() < self.abort:
             victims = rng.sample(list(self.scheduler.requests), min(len(self.scheduler.requests), rng.choice((1, 1, 3))))
@@ -188,7 +214,7 @@ class Traffic:
         limit, priority = rng.randrange(1, rng.choice((4, 40, self.limit))), rng.randrange(3) if self.priorities else 0
         ids = [f"{k}_{id}" for k in range(rng.randrange(2, 5))] if rng.random() < self.groups else [id]
         for id in ids:
-            new = request(id, list(prompt), limit, priority, **self.extras(id))
+            new = self.make(id, list(prompt), limit, priority, **self.extras(id))
             self.scheduler.add_request(new)
             if new.use_structured_output:
                 self.compiling.append(new)

@@ -21,6 +21,7 @@ import drive
 import vllm.v1.core.block_pool as block_pool
 import vllm.v1.core.kv_cache_manager as kv_cache_manager
 import vllm.v1.core.sched.scheduler as scheduler_module
+import vllm.v1.engine.core as engine_core
 from truth import Truth
 from vllm.v1.core.sched.interface import PauseState
 from vllm.v1.request import RequestStatus
@@ -92,7 +93,8 @@ class Run:
         self.scheduler = drive.build(
             folder / "model", **{name: value for name, value in settings.items() if name not in LOAD + OWN}
         )
-        self.load = drive.Traffic(self, self.rng.random(), reuse=0, **load)
+        core = drive.Core(self.scheduler.vllm_config)
+        self.load = drive.Traffic(self, self.rng.random(), reuse=0, make=core.receive, **load)
         self.truth, self.trace = Truth(type(self.scheduler)), trace
         self.flight, self.depth = deque(), versions.depth(self.scheduler.vllm_config)
         self.evicted = Counter()  # last user's id: blocks
@@ -138,7 +140,8 @@ class Run:
         self.scheduler.add_request(request)
         if not known:
             self.say(e="queued", id=request.request_id, prompt=request.num_prompt_tokens, max=request.max_tokens,
-                     priority=request.priority, session=bool(request.resumable))  # fmt: skip
+                     priority=request.priority, session=bool(request.resumable),
+                     external=request.request_id.rpartition("_")[2])  # fmt: skip
         self.tell_ends(ended)
 
     def finish_requests(self, ids, status):
@@ -282,6 +285,7 @@ def main() -> None:
     probe.hook_scheduler(scheduler_module)
     probe.hook_block_pool(block_pool)
     probe.hook_cache_manager(kv_cache_manager)
+    probe.hook_engine_core(engine_core)
     each = -(-arguments.iterations // len(WEATHERS))
     rounds = -(-each // 2000)
     runs = len(WEATHERS) * rounds

@@ -295,6 +295,11 @@ func (d *decision) reject(g *engine, sampled func(*member) uint32) {
 		for i := x.stint + 1; i < len(x.k.seq.Stints); i++ { // what began meanwhile took them for computed
 			x.k.seq.Stints[i].Before -= rejected
 		}
+		for _, later := range g.open[1:] {
+			if st := x.k.stintOf(later.number); st != nil && st.Phase == ledger.Decode {
+				later.work[ledger.WorkDecodeContext] -= float64(rejected)
+			}
+		}
 		x.k.before -= rejected
 		if x.k.steady {
 			g.steady.context -= float64(rejected)

@@ -77,6 +77,14 @@ func TestRejectedDraftsAreNoContext(t *testing.T) {
 	if q.Output != 5 || q.LastEmit != 4 {
 		t.Errorf("output %d, last in %d", q.Output, q.LastEmit)
 	}
+	for n := uint64(2); n <= 4; n++ { // the running sums are made of the same
+		e := b.Engines[0]
+		sum, own := e.Row(n).Sums.Sub(e.Row(n-1).Sums).Work, ledger.MemberWork(&s, n, n)
+		own[ledger.WorkIterations] = 1
+		if sum != own {
+			t.Errorf("iteration %d: its work %v, of its only member %v", n, sum, own)
+		}
+	}
 	if w := ledger.MemberWork(&s, 4, 4); w[ledger.WorkDecodeContext] != 10+2+1 {
 		t.Errorf("context of iteration 4: %v", w[ledger.WorkDecodeContext])
 	}

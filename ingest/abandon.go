@@ -114,7 +114,7 @@ func (g *engine) abandonUnnamed() {
 			at = max(at, row.End)
 		}
 		g.end(k, at, ledger.FinishLost, 0)
-		g.aborted = append(g.aborted, k.seq)
+		g.aborted = append(g.aborted, k)
 		// Whether it waited after that nobody knows.
 		k.seq.Skips = slices.DeleteFunc(k.seq.Skips, func(s ledger.Skip) bool { return s.First > k.named })
 		if n := len(k.seq.Skips); n > 0 {

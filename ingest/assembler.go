@@ -25,6 +25,7 @@ type Assembler struct {
 	clients   []clientView
 	beats     map[ledger.EngineID]ledger.Beat
 	inInbox   []waiting
+	early     map[ledger.EngineID]map[uint64]*ledger.Execution // what ranks said of iterations that are not there yet
 	gaps      []ledger.Gap
 	notices   []string
 	now       int64
@@ -60,6 +61,7 @@ type source struct {
 type messages struct {
 	clock     wire.Clock
 	received  wire.Received
+	labels    wire.Labels
 	submitted wire.Submitted
 	first     wire.FirstByte
 	last      wire.LastByte
@@ -71,6 +73,8 @@ type messages struct {
 	scheduled wire.Scheduled
 	done      wire.Done
 	finished  wire.Finished
+	cache     wire.Cache
+	step      wire.Step
 	client    wire.Client
 	lost      wire.Lost
 	notice    wire.Notice
@@ -81,6 +85,7 @@ type messages struct {
 func New() *Assembler {
 	return &Assembler{
 		beats:     map[ledger.EngineID]ledger.Beat{},
+		early:     map[ledger.EngineID]map[uint64]*ledger.Execution{},
 		names:     map[string]uint16{},
 		clocks:    map[string]*clock{},
 		engines:   map[ledger.EngineID]*engine{},
@@ -269,6 +274,8 @@ func (a *Assembler) take(s *source, f wire.Frame) error {
 		return nil
 	case wire.TypeReceived:
 		return decoded(wire.Decode(f, &m.received), func() error { return a.received(s, &m.received) })
+	case wire.TypeLabels:
+		return decoded(wire.Decode(f, &m.labels), func() error { return a.labels(s, &m.labels) })
 	case wire.TypeSubmitted:
 		return decoded(wire.Decode(f, &m.submitted), func() error { return a.submitted(s, &m.submitted) })
 	case wire.TypeFirstByte:
@@ -310,7 +317,11 @@ func (a *Assembler) take(s *source, f wire.Frame) error {
 			}
 			return nil
 		})
-	case wire.TypeCache, wire.TypeSample, wire.TypeChange, wire.TypeStep:
+	case wire.TypeCache:
+		return decoded(wire.Decode(f, &m.cache), func() error { return a.engineOf(s).cache(&m.cache) })
+	case wire.TypeStep:
+		return decoded(wire.Decode(f, &m.step), func() error { return a.step(s, &m.step) })
+	case wire.TypeSample, wire.TypeChange:
 		return nil // kept in the capture; no question asks for them yet
 	}
 	s.Unknown++
@@ -344,7 +355,7 @@ func (a *Assembler) engineOf(s *source) *engine {
 	g := a.engines[s.id]
 	if g == nil {
 		h := s.hello
-		g = &engine{past: map[*ledger.Sequence]bool{}, a: a, members: map[uint32]*member{}, own: map[uint32]wire.SkipEntry{}}
+		g = &engine{a: a, members: map[uint32]*member{}, known: map[uint32]*ledger.Sequence{}, own: map[uint32]wire.SkipEntry{}, past: map[*ledger.Sequence]bool{}}
 		g.e = &ledger.Engine{ID: s.id, Name: h.Engine.Name, Version: h.Engine.Version, Producer: s.Producer,
 			Depth: max(h.Depth, 1), Settings: h.Settings, Capabilities: h.Capabilities}
 		a.engines[s.id] = g

@@ -48,6 +48,7 @@ func (a *Assembler) update() {
 	for _, g := range a.engines {
 		g.bringUp()
 	}
+	a.executions()
 	a.attach()
 	a.joinClients()
 }
@@ -177,7 +178,7 @@ func (g *engine) bringUp() {
 		if k.ended {
 			return
 		}
-		lastEmit(g.e, q)
+		g.lastEmit(k)
 	}
 	for _, k := range g.members {
 		bring(k)
@@ -185,9 +186,9 @@ func (g *engine) bringUp() {
 	for _, k := range g.gone {
 		bring(k)
 	}
-	for _, q := range g.aborted { // the engine did not say when they last emitted
-		if q.FirstEmit != 0 {
-			lastEmit(g.e, q)
+	for _, k := range g.aborted { // the engine did not say when they last emitted
+		if k.seq.FirstEmit != 0 {
+			g.lastEmit(k)
 		}
 	}
 	g.aborted = g.aborted[:0]
@@ -195,9 +196,10 @@ func (g *engine) bringUp() {
 
 // lastEmit finds the newest completed iteration in which a sequence emitted: the last of its decode stint, or the end of
 // its prefill. Its output is counted the same way where the engine has not said it.
-func lastEmit(e *ledger.Engine, q *ledger.Sequence) {
+func (g *engine) lastEmit(k *member) {
+	e, q := g.e, k.seq
 	completed := e.Completed()
-	var output uint64
+	output := k.extra
 	for i := range q.Stints {
 		s := &q.Stints[i]
 		l := min(s.Last, completed)
@@ -212,19 +214,28 @@ func lastEmit(e *ledger.Engine, q *ledger.Sequence) {
 				continue
 			}
 		}
-		switch {
-		case s.Phase == ledger.Decode:
-			output += l - s.First + 1
-			q.LastEmit = l
-		case s.Final && l == s.Last:
+		if s.Phase == ledger.Decode {
+			output += int(l - s.First + 1)
+		} else if s.Final && l == s.Last {
 			output++
-			q.LastEmit = l
+		} else {
+			continue
+		}
+		first := s.First
+		if s.Phase != ledger.Decode {
+			first = s.Last
+		}
+		for ; l >= first; l-- {
+			if _, quiet := slices.BinarySearch(k.quiet, l); !quiet {
+				q.LastEmit = l
+				break
+			}
 		}
 	}
 	if row := e.Row(q.LastEmit); row != nil {
 		q.LastToken = row.End
 	}
 	if q.Output == 0 || q.Finished == 0 { // the engine's own count comes with the end
-		q.Output = uint32(output)
+		q.Output = uint32(max(output, 0))
 	}
 }

@@ -2,6 +2,7 @@ package ingest
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/whylate/whylate/ledger"
 	"github.com/whylate/whylate/wire"
@@ -45,27 +46,41 @@ func (g *engine) done(m *wire.Done) error {
 	}
 
 	quiet := map[uint32]bool{}
+	sampled := map[uint32]uint32{}
 	row := e.Row(i)
 	row.Emitted = m.Tokens
 	for _, emit := range m.Emits {
 		row.Discarded += uint32(emit.Discarded)
+		sampled[emit.Handle] = uint32(emit.Tokens) + uint32(emit.Discarded)
 		if emit.Tokens == 0 {
 			quiet[emit.Handle] = true
 		}
-		if k := g.find(emit.Handle); k != nil {
+		if k := g.find(emit.Handle); k != nil && !k.ended {
+			k.extra += int(emit.Tokens) - 1
 			if emit.Tokens == 0 {
-				k.silent = i
-			}
-			if k.phase == ledger.Decode && k.in && !k.steady { // speculation: what was accepted is what counts
-				k.before += uint32(emit.Tokens) - k.tokens
+				k.quiet = append(k.quiet, i)
 			}
 		}
 	}
+	d.reject(g, func(k *member) uint32 {
+		if n, listed := sampled[k.handle]; listed {
+			return n
+		}
+		return 1
+	})
 	row.Known |= ledger.KnownCompletion
 	g.close(d, end, completed, row.Known)
+	g.mute = slices.DeleteFunc(g.mute, func(k *member) bool {
+		if k.due(i) && !quiet[k.handle] {
+			emitFirst(k.seq, i, end)
+		}
+		return k.seq.FirstEmit != 0 || k.ended
+	})
 	for _, k := range d.finals {
 		if !quiet[k.handle] {
 			emitFirst(k.seq, i, end)
+		} else if k.seq.FirstEmit == 0 && !k.ended && !slices.Contains(g.mute, k) {
+			g.mute = append(g.mute, k)
 		}
 	}
 	for _, f := range m.Finishes {
@@ -73,7 +88,10 @@ func (g *engine) done(m *wire.Done) error {
 		if k == nil {
 			continue
 		}
-		if !quiet[f.Handle] {
+		switch {
+		case k.stintOf(i) == nil || quiet[f.Handle]: // it had emitted before, or nothing at all: an error, say
+			g.aborted = append(g.aborted, k)
+		default:
 			k.seq.LastEmit, k.seq.LastToken = i, end
 			emitFirst(k.seq, i, end)
 		}

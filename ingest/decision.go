@@ -69,6 +69,8 @@ func (g *engine) scheduled(m *wire.Scheduled) error {
 		}
 	}
 
+	g.steadyUp(i)
+	g.draft(m, d)
 	tokens := g.step(i, d)
 	row := e.Row(i)
 	if right := g.count == m.Members && g.digest == m.Digest && tokens == uint64(m.Tokens); right || m.Full {
@@ -122,22 +124,47 @@ func (g *engine) preempt(m *wire.Scheduled) {
 		g.e.Preemptions = append(g.e.Preemptions, lost)
 		k.seq.Preemptions = append(k.seq.Preemptions, lost)
 		k.away = true
-		k.redo = max(k.redo, p.Lost)
+		if k.final { // it had caught up with what it lost before
+			k.final, k.redo = false, 0
+		}
+		k.redo, k.lost = max(k.redo, p.Lost), m.Iteration
 	}
 }
 
-// settle moves members whose prefill ended in an earlier decision into decode, before iteration i is looked at.
+// settle moves members whose prefill ended in an earlier decision into decode, and those that have caught up with what they had
+// lost to what comes next, before iteration i is looked at.
 func (g *engine) settle(i uint64) {
 	for _, k := range g.active {
-		if k.in && k.final {
-			k.final = false
+		if !k.in {
+			continue
+		}
+		if !k.final && k.phase == ledger.Recompute && k.before >= k.redo {
+			k.phase = ledger.Prefill
+			if k.before >= k.seq.Prompt {
+				k.phase = ledger.Decode
+			}
+			k.seq.Stints = append(k.seq.Stints, ledger.Stint{Seq: k.seq, Phase: k.phase, First: i, Last: i, Before: k.before, Tokens: []uint32{}})
+		}
+		if k.final {
+			k.final, k.redo = false, 0
 			k.phase = ledger.Decode
-			k.tokens = 1
-			k.seq.Stints = append(k.seq.Stints, ledger.Stint{Seq: k.seq, Phase: ledger.Decode, First: i, Last: i, Before: k.before})
-			g.makeSteady(k, i)
+			k.seq.Stints = append(k.seq.Stints, ledger.Stint{Seq: k.seq, Phase: ledger.Decode, First: i, Last: i, Before: k.before, Tokens: []uint32{}})
 		}
 	}
-	g.active = slices.DeleteFunc(g.active, func(k *member) bool { return !k.in || k.steady })
+	g.active = slices.DeleteFunc(g.active, func(k *member) bool { return !k.in })
+}
+
+// steadyUp carries on as sums those whose decode begins with one token in iteration i.
+func (g *engine) steadyUp(i uint64) {
+	g.active = slices.DeleteFunc(g.active, func(k *member) bool {
+		st := k.stint()
+		if k.phase != ledger.Decode || k.tokens != 1 || st.First != i {
+			return false
+		}
+		st.Tokens = nil
+		g.makeSteady(k, i)
+		return true
+	})
 }
 
 func (g *engine) makeSteady(k *member, i uint64) {
@@ -210,7 +237,7 @@ func (g *engine) restate(m *wire.Scheduled) {
 		if k.steady {
 			before += uint32(i - k.since)
 		}
-		if before != j.Before {
+		if before != j.Before || j.Kind == wire.JoinSession {
 			g.leave(k, i-1)
 			g.join(j, i)
 			continue
@@ -222,13 +249,71 @@ func (g *engine) restate(m *wire.Scheduled) {
 
 // setTokens gives a continuing member its token count from iteration i on.
 func (g *engine) setTokens(k *member, tokens uint32, i uint64) {
-	if k.steady && tokens != 1 {
-		g.unsteady(k, i)
-		g.active = append(g.active, k)
-		st := k.stint()
-		st.Tokens = ones(i - st.First) // from here on it carries a list
+	if tokens != 1 {
+		g.listTokens(k, i)
 	}
 	k.tokens = tokens
+}
+
+// listTokens makes the stint of a member in steady decode carry a list from iteration i on.
+func (g *engine) listTokens(k *member, i uint64) {
+	if !k.steady {
+		return
+	}
+	g.unsteady(k, i)
+	g.active = append(g.active, k)
+	st := k.stint()
+	st.Tokens = ones(i - st.First)
+}
+
+// draft notes the speculative tokens of a decision. Which of them count is known at its completion.
+func (g *engine) draft(m *wire.Scheduled, d *decision) {
+	for _, entry := range m.Drafts {
+		k := g.find(entry.Handle)
+		if k == nil || !k.in {
+			g.uncertain = true
+			continue
+		}
+		g.listTokens(k, m.Iteration)
+		st := k.stint()
+		st.Drafts = at16(st.Drafts, m.Iteration-st.First, entry.Tokens)
+		d.drafts = append(d.drafts, drafted{k, entry.Tokens, len(k.seq.Stints) - 1})
+	}
+}
+
+// reject takes the drafts that the model did not agree with off what their members have computed, also where later decisions
+// have been made meanwhile. sampled says how many tokens came out of a member, those that were thrown away included.
+func (d *decision) reject(g *engine, sampled func(*member) uint32) {
+	for _, x := range d.drafts {
+		n := sampled(x.k)
+		if n == 0 || n > x.tokens || x.k.lost > d.number || x.k.ended { // nothing came out, all were right, or nobody asks any more
+			continue
+		}
+		rejected := x.tokens + 1 - n
+		st := &x.k.seq.Stints[x.stint]
+		st.Rejected = at16(st.Rejected, d.number-st.First, rejected)
+		for i := x.stint + 1; i < len(x.k.seq.Stints); i++ { // what began meanwhile took them for computed
+			x.k.seq.Stints[i].Before -= rejected
+		}
+		for _, later := range g.open[1:] {
+			if st := x.k.stintOf(later.number); st != nil && st.Phase == ledger.Decode {
+				later.work[ledger.WorkDecodeContext] -= float64(rejected)
+			}
+		}
+		x.k.before -= rejected
+		if x.k.steady {
+			g.steady.context -= float64(rejected)
+		}
+	}
+}
+
+// at16 sets entry i of a list, which grows as far as it must.
+func at16(list []uint16, i uint64, v uint32) []uint16 {
+	for uint64(len(list)) <= i {
+		list = append(list, 0)
+	}
+	list[i] = uint16(v)
+	return list
 }
 
 // repair guesses who joined in a lost decision, and keeps the guess only if the digest proves it: admission follows the order
@@ -310,6 +395,9 @@ func (g *engine) join(j wire.Join, i uint64) {
 	g.stopWaiting(k)
 	k.in, k.away, k.final, k.steady = true, false, false, false
 	k.tokens, k.before, k.total = j.Tokens, j.Before, j.Total
+	if j.Kind == wire.JoinSession { // what it had emitted is prompt now, and there is more
+		q.Prompt = j.Total
+	}
 	if q.Join == 0 {
 		q.Join = i
 		q.Cached = j.Cached
@@ -317,7 +405,7 @@ func (g *engine) join(j wire.Join, i uint64) {
 	switch {
 	case j.Before < k.redo:
 		k.phase = ledger.Recompute
-	case j.Before < q.Prompt && j.Total <= q.Prompt || q.Prompt == 0 && j.Tokens > 1:
+	case j.Before < q.Prompt || q.Prompt == 0 && j.Tokens > 1:
 		k.phase = ledger.Prefill
 	default:
 		k.phase = ledger.Decode

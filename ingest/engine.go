@@ -14,14 +14,16 @@ type engine struct {
 	s *source
 	e *ledger.Engine
 
-	members map[uint32]*member // every sequence introduced by this scheduler and not finished
-	count   uint32             // members of the newest decision
-	digest  uint64             // XOR of their marks, as on the wire
+	members map[uint32]*member          // every sequence introduced by this scheduler and not finished
+	known   map[uint32]*ledger.Sequence // those that have finished, too, until they are let go
+	count   uint32                      // members of the newest decision
+	digest  uint64                      // XOR of their marks, as on the wire
 	steady  steady
 	active  []*member                 // members not in steady decode
 	waiting []*member                 // live and not members, in order of arrival
 	fresh   []*member                 // queued since the newest decision
-	aborted []*ledger.Sequence        // finished outside a completion since the book was last brought up to date
+	aborted []*member                 // finished outside a completion since the book was last brought up to date
+	mute    []*member                 // emitted nothing when their prefill ended, nor since
 	gone    []*member                 // finished, and still members until the next decision says otherwise
 	past    map[*ledger.Sequence]bool // let go, and still known as who sat beside those that are not
 
@@ -67,7 +69,15 @@ type decision struct {
 	number uint64
 	work   ledger.Work
 	finals []*member // members whose prefill or recompute ends in it: they emit
-	known  bool      // decision and membership
+	drafts []drafted
+	known  bool // decision and membership
+}
+
+// drafted is a member with speculative tokens in a decision.
+type drafted struct {
+	k      *member
+	tokens uint32
+	stint  int // index of its stint
 }
 
 // member is a sequence as its scheduler knows it.
@@ -83,12 +93,33 @@ type member struct {
 	since  uint64 // the iteration at which a steady member had before
 	total  uint32 // prompt and output tokens known when it last (re)joined
 	redo   uint32 // tokens below this were computed before a preemption
+	lost   uint64 // the newest decision in which it was preempted
 	final  bool   // the newest decision ends its prefill
 	away   bool   // preempted, not back yet
 	// skipping says that the last of its skips is still going on.
 	skipping bool
 	ended    bool
-	silent   uint64 // iteration in which it emitted nothing although it was due
+	quiet    []uint64 // iterations in which it emitted nothing although it was due
+	extra    int      // tokens emitted beyond one for each iteration in which it was due
+}
+
+// stintOf returns the stint that holds iteration i, nil if k was no member of it.
+func (k *member) stintOf(i uint64) *ledger.Stint {
+	for n := len(k.seq.Stints) - 1; n >= 0; n-- {
+		if st := &k.seq.Stints[n]; st.First <= i {
+			if i <= st.Last || k.in && n == len(k.seq.Stints)-1 {
+				return st
+			}
+			break
+		}
+	}
+	return nil
+}
+
+// due reports whether k should have emitted a token in iteration i, one whose successor has been decided or that is the newest.
+func (k *member) due(i uint64) bool {
+	st := k.stintOf(i)
+	return st != nil && (st.Phase == ledger.Decode || st.Final && i == st.Last)
 }
 
 // lost is told that a record of this scheduler is missing or was refused.
@@ -124,7 +155,7 @@ func (g *engine) queued(m *wire.Queued) error {
 	q.Prompt, q.Max, q.Priority, q.N = m.Prompt, m.Max, m.Priority, max(m.N, 1)
 	q.Logprobs, q.PromptLogprobs, q.Features = m.Logprobs, m.PromptLogprobs, m.Features
 	k := &member{seq: q, handle: m.Handle, total: m.Prompt, named: g.current()}
-	g.members[m.Handle] = k
+	g.members[m.Handle], g.known[m.Handle] = k, q
 	g.e.Sequences = append(g.e.Sequences, q)
 	g.waiting = append(g.waiting, k)
 	g.fresh = append(g.fresh, k)
@@ -140,6 +171,14 @@ func (g *engine) hashes(m *wire.Hashes) error {
 	return nil
 }
 
+// cache takes what happened to blocks. Those that fill are kept in the capture; no question asks for them yet.
+func (g *engine) cache(m *wire.Cache) error {
+	if m.Kind == wire.CacheEvicted {
+		g.e.Evictions = append(g.e.Evictions, ledger.Eviction{Iteration: g.current() + 1, At: g.s.clock.at(m.Time), Seq: g.known[m.Handle], Blocks: m.Blocks})
+	}
+	return nil
+}
+
 // finished takes an end outside a completion: an abort, an error, a shut-down. It counts once.
 func (g *engine) finished(m *wire.Finished) error {
 	k := g.members[m.Handle]
@@ -147,7 +186,7 @@ func (g *engine) finished(m *wire.Finished) error {
 		return unknownHandle(m.Handle)
 	}
 	g.end(k, g.s.clock.at(m.Time), m.Reason, m.Output)
-	g.aborted = append(g.aborted, k.seq)
+	g.aborted = append(g.aborted, k)
 	return nil
 }
 

@@ -41,13 +41,9 @@ func (a *Assembler) ForgetIf(id ledger.EngineID, through uint64, sealed func(*le
 	}
 	released := a.release(id, over)
 	maps.Copy(g.past, over)
-	e.Sequences = slices.DeleteFunc(e.Sequences, func(q *ledger.Sequence) bool {
-		gone := g.past[q] && last(q) <= until
-		if gone {
-			delete(g.past, q)
-		}
-		return gone
-	})
+	e.Sequences = slices.DeleteFunc(e.Sequences, func(q *ledger.Sequence) bool { return g.past[q] && last(q) <= until })
+	maps.DeleteFunc(g.known, func(_ uint32, q *ledger.Sequence) bool { return g.past[q] && last(q) <= until })
+	maps.DeleteFunc(g.past, func(q *ledger.Sequence, _ bool) bool { return last(q) <= until })
 	if until < e.First || len(e.Iterations) == 0 {
 		return released
 	}
@@ -58,6 +54,7 @@ func (a *Assembler) ForgetIf(id ledger.EngineID, through uint64, sealed func(*le
 	e.First = until + 1
 	old := func(n uint64) bool { return n <= until }
 	e.Preemptions = slices.DeleteFunc(e.Preemptions, func(p *ledger.Preemption) bool { return old(p.Iteration) })
+	e.Evictions = slices.DeleteFunc(e.Evictions, func(v ledger.Eviction) bool { return old(v.Iteration) })
 	if len(e.Gaps) > keepGaps {
 		e.Gaps = slices.DeleteFunc(e.Gaps, func(g ledger.Gap) bool { return g.At <= e.BaseEnd })
 	}

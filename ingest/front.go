@@ -65,6 +65,12 @@ func (a *Assembler) exchange(s *source, http uint32) *ledger.Request {
 	return r
 }
 
+func (a *Assembler) labels(s *source, m *wire.Labels) error {
+	l := &a.exchange(s, m.HTTP).Labels
+	*l = ledger.Labels{Tenant: cmp.Or(m.Tenant, l.Tenant), Class: cmp.Or(m.Class, l.Class), Route: cmp.Or(m.Route, l.Route)}
+	return nil
+}
+
 func (a *Assembler) firstByte(s *source, m *wire.FirstByte) error {
 	r := a.exchange(s, m.HTTP)
 	r.FirstByte, r.Status = s.clock.at(m.Time), int(m.Status)
@@ -118,7 +124,9 @@ func (b *delivery) flush(s *source) {
 
 func (a *Assembler) arrived(s *source, m *wire.Arrived) error {
 	q := a.sequence(s, m.ID)
-	q.Arrived = s.clock.at(m.Time)
+	if t := s.clock.at(m.Time); q.Arrived == 0 || t < q.Arrived { // the later chunks of a streaming session arrive, too
+		q.Arrived = t
+	}
 	if q.Queued == 0 {
 		a.inInbox = append(a.inInbox, waiting{q, s.id})
 	}

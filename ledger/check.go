@@ -108,6 +108,9 @@ func (c *checker) sequence(q *Sequence) {
 		s := &q.Stints[k]
 		if s.Phase == Prefill {
 			prefilled += s.Sum()
+			for _, d := range s.Drafts { // an admission may be padded with drafts, which are no prompt
+				prefilled -= uint64(d)
+			}
 		}
 		if s.Last < s.First || s.Tokens != nil && uint64(len(s.Tokens)) != s.Last-s.First+1 {
 			c.add(Violation{Invariant: 3, Iteration: s.First, Sequence: q.ID, Found: fmt.Sprintf("stint of iterations %d to %d with %d token counts", s.First, s.Last, len(s.Tokens))})

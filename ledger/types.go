@@ -58,6 +58,7 @@ type Engine struct {
 	Sequences   []*Sequence   // in the order in which the scheduler took them up, then those still in the inbox
 	Preemptions []*Preemption // in order
 	Holdings    []Holding     // in order
+	Evictions   []Eviction    // in order
 	Gaps        []Gap
 }
 
@@ -126,7 +127,58 @@ type Iteration struct {
 	Stop       SkipReason // what ended admission; SkipNone if nobody was left waiting
 	Head       *Sequence  // at whom admission stopped
 	Need       uint32     // KV blocks that the head needed, 0 if not known
+	Execution  *Execution // what its ranks said of it, nil if they were not seen
 	Sums       Sums       // running sums up to and including this iteration
+}
+
+// GraphMode is how a batch was launched. The numbers are those of the wire (message 21).
+type GraphMode uint8
+
+const (
+	GraphUnknown   GraphMode = 0
+	GraphNone      GraphMode = 1
+	GraphPiecewise GraphMode = 2
+	GraphFull      GraphMode = 3
+)
+
+var graphNames = [...]string{"unknown", "none", "piecewise", "full"}
+
+// String is the mode's name.
+func (g GraphMode) String() string {
+	if int(g) < len(graphNames) {
+		return graphNames[g]
+	}
+	return fmt.Sprintf("unknown(%d)", uint8(g))
+}
+
+// MarshalText writes the name.
+func (g GraphMode) MarshalText() ([]byte, error) { return []byte(g.String()), nil }
+
+// Execution is the steps of an iteration's batch put together: a batch is as slow as its slowest rank. What nobody measured is 0.
+type Execution struct {
+	Ranks   uint32 // that were seen
+	Slowest uint32 // the rank with the longest Host
+	Host    int64  // longest time from entry to return
+	Device  int64  // longest time of the device's own work
+	Wait    int64  // longest wait in collectives
+	Peak    uint64 // most memory that a rank had ever allocated, in bytes
+	Padded  uint32 // tokens with padding
+	Graph   GraphMode
+	Eager   bool // there are graphs, and some rank ran without
+}
+
+// Add takes in what other ranks said of the same batch.
+func (x *Execution) Add(o Execution) {
+	if x.Ranks == 0 || o.Host > x.Host {
+		x.Slowest, x.Host = o.Slowest, o.Host
+	}
+	x.Ranks += o.Ranks
+	x.Device, x.Wait = max(x.Device, o.Device), max(x.Wait, o.Wait)
+	x.Peak, x.Padded = max(x.Peak, o.Peak), max(x.Padded, o.Padded)
+	if x.Graph == GraphUnknown || o.Graph != GraphUnknown && o.Graph < x.Graph {
+		x.Graph = o.Graph
+	}
+	x.Eager = x.Eager || o.Eager
 }
 
 // Duration is the time the iteration itself took, in nanoseconds.
@@ -228,6 +280,21 @@ type Stint struct {
 	Before uint32   // tokens computed before the first iteration
 	Tokens []uint32 // scheduled per iteration; nil means 1 each
 	Final  bool     // its last iteration reached the end of the tokens then known, and so emitted one
+	// Drafts and Rejected are per iteration like Tokens: how many of the tokens were speculative, and how many of those the
+	// model did not agree with, so that they are not among the tokens computed. Nil, or cut short, where there were none.
+	Drafts   []uint16
+	Rejected []uint16
+}
+
+// DraftsIn returns the speculative tokens of iteration n of the stint, and how many of them were rejected.
+func (s *Stint) DraftsIn(n uint64) (drafts, rejected uint32) {
+	if k := n - s.First; k < uint64(len(s.Drafts)) {
+		drafts = uint32(s.Drafts[k])
+		if k < uint64(len(s.Rejected)) {
+			rejected = uint32(s.Rejected[k])
+		}
+	}
+	return drafts, rejected
 }
 
 // TokensIn returns the tokens that the stint was given in iteration n of it.
@@ -308,6 +375,14 @@ type Holder struct {
 	Weight float32 // blocks, a shared one counted 1/references
 }
 
+// Eviction is blocks of the prefix cache that were given up for others.
+type Eviction struct {
+	Iteration uint64    // up to which the producer had counted them
+	At        int64     // decided
+	Seq       *Sequence // who had used them last, nil if that is not known
+	Blocks    uint32
+}
+
 // Sequence is one stream of tokens of an attempt.
 type Sequence struct {
 	ID       string // the engine's internal id
@@ -361,6 +436,7 @@ type Request struct {
 	TraceParent string
 	Path        string
 	Class       string // the workload's class, where the client recorded it
+	Labels      Labels // as the front end saw them
 	Received    int64
 	FirstByte   int64
 	LastByte    int64
@@ -373,6 +449,14 @@ type Request struct {
 	FrontClock  Clock
 	Sequences   []*Sequence
 	Clients     []Client // the clients' own views, one an attempt
+}
+
+// Labels are keyed hashes of whose a request is and what kind of one: equal means equal, and only who has the key can say more.
+// 0 means not said.
+type Labels struct {
+	Tenant uint64
+	Class  uint64
+	Route  uint64
 }
 
 // End says how an HTTP exchange ended.

@@ -19,7 +19,8 @@ func MemberWork(s *Stint, from, to uint64) Work {
 		if i >= from && tokens > 0 {
 			w = w.Add(IterationWork(s.Seq, s.Phase, tokens, context, s.Final && i == s.Last))
 		}
-		context += uint64(tokens)
+		_, rejected := s.DraftsIn(i)
+		context += uint64(tokens - rejected)
 	}
 	return w
 }

@@ -89,6 +89,8 @@ func NewMessage(t Type) Message {
 		return new(Step)
 	case TypeNotice:
 		return new(Notice)
+	case TypeLabels:
+		return new(Labels)
 	}
 	return nil
 }

@@ -76,9 +76,9 @@ type Step struct {
 	Iteration uint64
 	Rank      uint32
 	Padded    uint32 // size of the batch with its padding
-	Mode      uint8  // of graph execution, in the producer's numbering
-	Eager     uint8  // 1 = the rank fell back to eager execution
-	Returned  int64  // ns
+	Mode      uint8  // [ledger.GraphMode]
+	Eager     uint8  // 1 = there are graphs, and this batch ran without
+	Returned  int64  // ns, the host was done
 	Device    uint64 // ns, 0 = not measured
 	Wait      uint64 // ns waiting in collectives
 	Peak      uint64 // bytes of memory

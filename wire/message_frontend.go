@@ -23,6 +23,29 @@ func (m *Received) layout(c cursor) cursor {
 	return c
 }
 
+// Labels says whose an HTTP request is and what kind of one, in keyed hashes: without the key nobody can test a guess. Time is when
+// the last of them was known. A later message of the same request adds what it has.
+type Labels struct {
+	Time   int64
+	HTTP   uint32
+	Tenant uint64 // 0 = not said, here and below
+	Class  uint64
+	Route  uint64
+}
+
+// Type implements [Message].
+func (*Labels) Type() Type { return TypeLabels }
+
+func (m *Labels) layout(c cursor) cursor {
+	c.at(&m.Time)
+	c.u32("http", &m.HTTP)
+	c.zero(4)
+	c.u64("tenant", &m.Tenant)
+	c.u64("class", &m.Class)
+	c.u64("route", &m.Route)
+	return c
+}
+
 // Submitted says that the front end hands one sequence to the engine.
 type Submitted struct {
 	Time     int64

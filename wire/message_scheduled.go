@@ -45,6 +45,7 @@ const (
 	JoinNew       JoinKind = 1
 	JoinResumed   JoinKind = 2 // after a preemption
 	JoinContinued JoinKind = 3 // listed in a full frame, or back after a skip
+	JoinSession   JoinKind = 4 // a further chunk of a streaming session was taken up: Total is its prompt from here on
 )
 
 // Join is a member that was none in the last iteration, or any member in a full frame.

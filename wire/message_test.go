@@ -124,7 +124,7 @@ func TestFieldNamesAreThoseOfTheSpecification(t *testing.T) {
 func TestNewMessage(t *testing.T) {
 	for typ := range Type(255) {
 		m := NewMessage(typ)
-		if known := typ >= TypeHello && typ <= TypeNotice; (m != nil) != known {
+		if known := typ >= TypeHello && typ <= TypeLabels; (m != nil) != known {
 			t.Errorf("%s: message %T", typ, m)
 		}
 		if m != nil && m.Type() != typ {
@@ -331,7 +331,7 @@ func TestRandomMessages(t *testing.T) {
 		random := rand.New(rand.NewPCG(seed, 1))
 		var stream []byte
 		var want []Message
-		for typ := TypeHello; typ <= TypeNotice; typ++ {
+		for typ := TypeHello; typ <= TypeLabels; typ++ {
 			m := NewMessage(typ)
 			if hello, ok := m.(*Hello); ok {
 				*hello = *randomHello(random)

@@ -41,7 +41,7 @@ func TestRingByHand(t *testing.T) {
 		t.Fatal(err)
 	}
 	le := binary.LittleEndian
-	if string(file[:8]) != "WLRING\r\n" || le.Uint16(file[8:]) != 1 || le.Uint16(file[10:]) != 0 || le.Uint32(file[12:]) != 16_384 ||
+	if string(file[:8]) != "WLRING\r\n" || le.Uint16(file[8:]) != 1 || le.Uint16(file[10:]) != Minor || le.Uint32(file[12:]) != 16_384 ||
 		le.Uint64(file[16:]) != testRingSize || le.Uint32(file[24:]) != 12 || le.Uint64(file[32:]) != 34 {
 		t.Errorf("header: %x", file[:40])
 	}

@@ -6,13 +6,13 @@ import "fmt"
 // refuses a newer major one by name.
 const (
 	Major = 1
-	Minor = 0
+	Minor = 1
 )
 
 // Type is the kind of message that a frame carries. A reader skips and counts the types that it does not know.
 type Type uint8
 
-// The message types of format 1.0.
+// The message types of format 1.1.
 const (
 	TypeHello     Type = 1
 	TypeClock     Type = 2
@@ -36,11 +36,12 @@ const (
 	TypeHeartbeat Type = 20
 	TypeStep      Type = 21
 	TypeNotice    Type = 22
+	TypeLabels    Type = 23
 )
 
 var typeNames = [...]string{"none", "hello", "clock", "received", "submitted", "first_byte", "last_byte", "answered",
 	"delivered", "arrived", "queued", "hashes", "scheduled", "done", "finished", "cache", "client", "sample", "change",
-	"lost", "heartbeat", "step", "notice"}
+	"lost", "heartbeat", "step", "notice", "labels"}
 
 // String is the message's name in docs/formats/stream.md.
 func (t Type) String() string {

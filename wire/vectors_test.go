@@ -41,6 +41,7 @@ var examples = []struct {
 	{"clock", 2, &Clock{Time: 81_234_567_891_234, MonoBefore: 81_234_567_890_123, Realtime: 1_764_438_000_123_456_789, MonoAfter: 81_234_567_891_234}},
 	{"received", 3, &Received{Time: 81_234_600_000_001, HTTP: 1, RequestID: "r-42", Traceparent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", Path: "/v1/chat/completions"}},
 	{"received-non-ascii", 4, &Received{Time: 81_234_600_000_002, HTTP: 2, RequestID: "zürich-東京-🚆", Path: "/v1/größe"}},
+	{"labels", 5, &Labels{Time: 81_234_600_000_003, HTTP: 2, Tenant: 0xFFFF_FFFF_FFFF_FFFF, Route: 0x0123_4567_89AB_CDEF}},
 	{"submitted", 5, &Submitted{Time: 81_234_600_100_000, HTTP: 1, Handle: 7, Prompt: 512, ID: "chatcmpl-1f-0", External: "chatcmpl-1f"}},
 	{"submitted-child", 6, &Submitted{Time: 81_234_600_100_001, HTTP: 2, Handle: 8, Index: 3, Prompt: 17, ID: "3_cmpl-é", External: "cmpl-é", Parent: "cmpl-é-0"}},
 	{"first_byte", 7, &FirstByte{Time: 81_234_700_000_000, HTTP: 1, Status: 200}},
@@ -68,6 +69,9 @@ var examples = []struct {
 		Joins: []Join{
 			{Handle: 7, Tokens: 1, Before: 520, Total: 521, Kind: JoinContinued},
 			{Handle: 9, Tokens: 1, Before: 576, Total: 577, Cached: 64, Kind: JoinContinued}}}},
+	{"scheduled-session", 23, &Scheduled{Time: 81_234_675_000_000, Iteration: 448, Returned: 81_234_675_150_000, Digest: Digest(7),
+		Tokens: 31, Members: 1, Running: 1, Free: 948, TokenBudget: 8_192, SeqBudget: 16,
+		Joins: []Join{{Handle: 7, Tokens: 31, Before: 530, Total: 561, Kind: JoinSession}}}},
 	{"scheduled-preemption-skips-holders-drafts", 20, &Scheduled{Time: 81_234_680_000_000, SkipsListed: true, Iteration: 449, Alias: 18_446_744_073_709_551_615,
 		Returned: 81_234_680_300_000, Digest: Digest(9), Tokens: 4, Members: 1, Running: 1, Waiting: 3, Free: 2, TokenBudget: 8_192, SeqBudget: 16, Head: 12, Need: 40, Spent: 11_300,
 		Stop: ledger.SkipKVBlocks, StopCode: 0, Leaves: []uint32{7}, Changes: []Change{{Handle: 9, Tokens: 4}},
@@ -165,7 +169,7 @@ func TestVectors(t *testing.T) {
 		seen[v.Type]++
 		t.Run(v.Name, func(t *testing.T) { checkVector(t, v) })
 	}
-	for typ := TypeHello; typ <= TypeNotice; typ++ {
+	for typ := TypeHello; typ <= TypeLabels; typ++ {
 		if seen[typ] == 0 {
 			t.Errorf("no vector for %s", typ)
 		}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -24,24 +23,8 @@ type engine struct {
 	since time.Time
 }
 
-// errNotInstallable says that the engine's environment cannot be made on this machine: no failure of ours.
-var errNotInstallable = errors.New("the engine cannot be installed here")
-
-// environment makes the engine's Python environment and returns its folder.
-func environment(ctx context.Context, version string) (string, error) {
-	cmd := exec.CommandContext(ctx, "scripts/engine-env.sh", version)
-	cmd.Stderr = os.Stderr
-	out, err := cmd.Output()
-	var exit *exec.ExitError
-	if errors.As(err, &exit) && exit.ExitCode() == 3 {
-		return "", errNotInstallable
-	}
-	return strings.TrimSpace(string(out)), err
-}
-
 // prepare puts the probe and the model into dir: the environment itself, which other runs share, is left as it is.
-func prepare(ctx context.Context, env, dir string) error {
-	python := filepath.Join(env, "bin", "python")
+func prepare(ctx context.Context, python, dir string) error {
 	for _, args := range [][]string{
 		{"-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", "--no-build-isolation", "--target", filepath.Join(dir, "probe"), "./probes/vllm"},
 		{"probes/vllm/tests/tiny_model.py", filepath.Join(dir, "model")},
@@ -56,7 +39,7 @@ func prepare(ctx context.Context, env, dir string) error {
 }
 
 // start starts the server with empty compile caches and waits until it is healthy.
-func start(ctx context.Context, env, dir string) (*engine, error) {
+func start(ctx context.Context, python, dir string) (*engine, error) {
 	port, err := freePort()
 	if err != nil {
 		return nil, err
@@ -67,7 +50,7 @@ func start(ctx context.Context, env, dir string) (*engine, error) {
 		return nil, err
 	}
 	defer log.Close()
-	e.cmd = exec.Command(filepath.Join(env, "bin", "python"), "-m", "vllm.entrypoints.openai.api_server",
+	e.cmd = exec.Command(python, "-m", "vllm.entrypoints.openai.api_server",
 		"--model", filepath.Join(dir, "model"), "--served-model-name", "tiny", "--load-format", "dummy", "--dtype", "float32", "--enforce-eager",
 		"--max-model-len", "4096", "--max-num-seqs", "16", "--max-num-batched-tokens", "256", "--block-size", "32", "--num-gpu-blocks-override", "200",
 		"--host", "127.0.0.1", "--port", fmt.Sprint(port), "--enable-logging-iteration-details")

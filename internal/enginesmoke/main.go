@@ -19,6 +19,7 @@ import (
 
 	"github.com/whylate/whylate/experiment"
 	"github.com/whylate/whylate/experiment/replay"
+	"github.com/whylate/whylate/internal/engineenv"
 	"github.com/whylate/whylate/internal/figure"
 	"github.com/whylate/whylate/wire"
 )
@@ -31,7 +32,7 @@ func main() {
 	s := &smoke{sheet: figure.New(os.Stdout, "make engine-smoke")}
 	err := s.run(ctx)
 	switch {
-	case errors.Is(err, errNotInstallable):
+	case errors.Is(err, engineenv.ErrNotInstallable):
 		fmt.Println("engine-smoke: NOT RUN: vLLM could not be installed on this machine; nothing was proven on a real engine")
 		s.sheet.AtLeast("smoke/engine_ran", 0, "count", 1)
 		return
@@ -103,11 +104,11 @@ func (s *smoke) run(ctx context.Context) error {
 
 // play runs the engine under the load and keeps what each source said.
 func (s *smoke) play(ctx context.Context) error {
-	env, err := environment(ctx, version)
+	python, err := engineenv.Python(ctx, version)
 	if err != nil {
 		return err
 	}
-	if err := prepare(ctx, env, s.dir); err != nil {
+	if err := prepare(ctx, python, s.dir); err != nil {
 		return err
 	}
 	rings := filepath.Join(s.dir, "rings")
@@ -115,7 +116,7 @@ func (s *smoke) play(ctx context.Context) error {
 		return err
 	}
 	fmt.Printf("starting vLLM %s with empty compile caches\n", version)
-	e, err := start(ctx, env, s.dir)
+	e, err := start(ctx, python, s.dir)
 	if err != nil {
 		return err
 	}

@@ -8,7 +8,7 @@ def clean(tmp_path, monkeypatch):
     """Rings of a test's own, small ones, and no memory of hooks that another test has blown."""
     monkeypatch.setenv("WHYLATE_RING_DIR", str(tmp_path / "rings"))
     monkeypatch.setenv("WHYLATE_RING_BYTES", str(1 << 20))
-    for name in "WHYLATE_PROBE", "WHYLATE_BLOCK_HASHES", "WHYLATE_DEPLOYMENT", "WHYLATE_REPLICA":
+    for name in "WHYLATE_PROBE", "WHYLATE_BLOCK_HASHES", "WHYLATE_DEPLOYMENT", "WHYLATE_REPLICA", "WHYLATE_KEY_FILE":
         monkeypatch.delenv(name, raising=False)
     yield tmp_path
     for opened in list(ring.rings):

@@ -33,6 +33,10 @@ class Request:
         self.num_output_placeholders = self.num_stale_output_tokens = self.next_decode_eligible_step = 0
         self.num_preemptions = 0
 
+    @property
+    def num_tokens_with_spec(self):
+        return self.num_tokens
+
 
 class Output:
     def __init__(self, tokens, drafts=None):
@@ -72,6 +76,7 @@ def make_scheduler_class():
             self.tables = group.req_to_blocks
             self.num_spec_tokens, self.num_sampled_tokens_per_step, self.num_lookahead_tokens = spec, 1, 0
             self.num_prefill_lookahead = 0
+            self.policy, self.dynamic_sd_lookup = "fcfs", None
             self.max_num_active_reqs, self.max_num_scheduled_tokens, self.max_model_len = seqs, budget, 4096
             self.scheduler_reserve_full_isl, self.need_mamba_block_aligned_split = True, False
             self.connector = self.ec_connector = self.lora_config = None

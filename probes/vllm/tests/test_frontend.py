@@ -3,6 +3,7 @@
 import asyncio
 from contextlib import suppress
 from enum import IntEnum
+from hashlib import blake2b
 from types import SimpleNamespace
 
 import pytest
@@ -404,3 +405,78 @@ def test_without_the_hook_on_ends_nothing_grows(monkeypatch):
         processor.add_request(new(f"r{i}"), None, queue=True)
         processor.process_outputs([out(f"r{i}", FinishReason.STOP)], 1.0)
     assert len(frontend.recorder().handles) <= 12 and len(written("submitted")) == 100
+
+
+KEY = "0f" * 32
+
+
+@pytest.fixture
+def key(tmp_path, monkeypatch):
+    path = tmp_path / "key"
+    path.write_text(KEY + "\n")
+    monkeypatch.setenv("WHYLATE_KEY_FILE", str(path))
+    return path
+
+
+def asking(user):
+    """An endpoint of vLLM's: it looks at the parsed request's model first."""
+
+    class Serving:
+        async def _check_model(self, request):
+            return None
+
+    module = SimpleNamespace(Serving=Serving, imported=dict)
+    frontend.hook_serving(module)
+
+    async def app(scope, receive, send):
+        await module.Serving()._check_model(SimpleNamespace(user=user))
+        await stream(scope, receive, send)
+
+    return app
+
+
+def expected(kind, value):
+    digest = blake2b(value, digest_size=8, key=bytes.fromhex(KEY), person=kind).digest()
+    return int.from_bytes(digest, "little")
+
+
+def test_labels_are_keyed_hashes(key, monkeypatch):
+    for kind in "TENANT", "CLASS", "ROUTE":
+        monkeypatch.setenv(f"WHYLATE_{kind}_HEADER", f"X-{kind.title()}")
+    call(asking("somebody"), scope(x_tenant="blue", x_route="blue"))
+    call(asking("somebody"), scope(x_class="batch"))
+    call(asking(None))
+    user = {"http": 2, "tenant": expected(b"tenant", b"somebody"), "class": 0, "route": 0}
+    assert written("labels") == [
+        {"http": 1, "tenant": expected(b"tenant", b"blue"), "class": 0, "route": expected(b"route", b"blue")},
+        {"http": 2, "tenant": 0, "class": expected(b"class", b"batch"), "route": 0},
+        user,
+    ]
+    assert expected(b"tenant", b"blue") != expected(b"route", b"blue")
+    hello = everything()[0]["fields"]["capabilities"]
+    assert hello["tenant"] and hello["class"] and hello["route"]
+    with open(frontend.recorder().ring.path, "rb") as file:
+        data = file.read()
+    assert not any(word in data for word in (b"somebody", b"blue", b"batch"))
+
+
+def test_without_a_key_nobody_is_named(monkeypatch):
+    monkeypatch.delenv("WHYLATE_KEY_FILE", raising=False)
+    monkeypatch.setenv("WHYLATE_TENANT_HEADER", "x-tenant")
+    call(asking("somebody"), scope(x_tenant="blue"))
+    assert not written("labels") and not written("notice")
+    capabilities = everything()[0]["fields"]["capabilities"]
+    assert not (capabilities["tenant"] or capabilities["class"] or capabilities["route"])
+
+
+@pytest.mark.parametrize("content", ["0f" * 31, "no key", None])
+def test_a_key_that_is_none_is_told(key, content):
+    key.unlink() if content is None else key.write_text(content)
+    call(asking("somebody"))
+    (notice,) = written("notice")
+    assert notice["code"] == 4 and str(key) in notice["text"] and not written("labels")
+
+
+def test_a_header_that_no_one_named_is_no_class(key):
+    call(asking("somebody"), scope(x_class="batch"))
+    assert written("labels") == [{"http": 1, "tenant": expected(b"tenant", b"somebody"), "class": 0, "route": 0}]

@@ -50,6 +50,16 @@ def test_a_module_is_hooked_when_it_is_imported(tmp_path):
     assert python(code, PYTHONPATH=f"{SOURCE}:{tmp_path}") == "['BlockPool.cache_full_blocks'] 1"
 
 
+def test_a_server_that_is_run_as_a_program():
+    code = (
+        "def build_app(args): pass\n"
+        "import whylate_vllm; whylate_vllm.register()\n"
+        "from whylate_vllm import hooks; print(sorted(hooks.installed), hooks.missing, build_app.whylate.name)"
+    )
+    assert python(code) == "['__main__.build_app'] [] __main__.build_app"
+    assert python(code.replace("build_app", "another").replace("another.whylate.name", "''")) == "[] []"
+
+
 def test_a_module_that_is_there_already_is_hooked_at_once(tmp_path):
     block_pool(tmp_path, "class BlockPool:\n    def cache_full_blocks(self): return 7\n")
     code = (

@@ -17,7 +17,7 @@ from vllm.v1.core.sched.interface import PauseState
 from vllm.v1.request import RequestStatus
 
 from whylate_vllm import engine as probe
-from whylate_vllm import hooks, ring
+from whylate_vllm import hooks, ring, versions
 
 FINISHED = {0: 1, 1: 2, 2: 3, 3: 4, 4: 5}  # vLLM's FinishReason: ours
 
@@ -56,8 +56,8 @@ class Check:
 
     def launch(self):
         s = self.scheduler
-        self.truth.reset = frozenset(s.reset_preempted_req_ids)
-        with self.truth.watching():
+        reset = frozenset(s.reset_preempted_req_ids)
+        with self.truth.watching(s):
             output = drive.launch(s)
         if not hasattr(s, "_whylate"):
             return output
@@ -80,7 +80,7 @@ class Check:
             if s.cache_config.enable_prefix_caching:
                 assert seq.cached // drive.BLOCK + sum(n for _, n in seq.fills) == held.num_cached_block.get(id, 0)
         self.admissions(output, by_id)
-        self.preempted(output, f, by_id)
+        self.preempted(output, f, by_id, reset)
         self.waiting(output, last, by_id)
         self.holders(f, ids)
         self.flight.append((f["iteration"], output))
@@ -95,24 +95,26 @@ class Check:
             self.seen["hit"] += hit > 0
             self.seen["new"] += 1
 
-    def preempted(self, output, f, by_id):
+    def preempted(self, output, f, by_id, reset):
         entries = {p["victim"]: p for p in f["preemptions"]}
         assert {by_id[id].handle for id in output.preempted_req_ids if id in by_id} == set(entries)
         for victim, p in entries.items():
-            administrative = self.reader.live[victim].id in self.truth.reset
+            administrative = self.reader.live[victim].id in reset
             assert p["cause"] == (2 if administrative else 1)
             assert bool(p["preemptor"]) == (not administrative)
             if not administrative:
-                assert p["preemptor"] in self.reader.live and p["blocks"] and p["lost"]
+                assert self.reader.live[p["preemptor"]].id == self.truth.preemptions[self.reader.live[victim].id][0]
+                assert p["blocks"] and p["lost"]
             self.seen["administrative" if administrative else "preemption"] += 1
 
     def waiting(self, output, last, by_id):
-        said = {self.reader.live[h].id: reason for h, (reason, code) in last.waits.items()}
-        assert said == self.truth.reasons(self.scheduler, output), (said, self.truth.events)
+        said = {self.reader.live[h].id: reason for h, reason in last.waits.items()}
+        waiting = (*self.scheduler.waiting, *versions.aside(self.scheduler))
+        assert said == self.truth.reasons(self.scheduler, output, waiting), self.truth.own
         if last.fields["stop"] == 3:
             assert last.fields["head"] == by_id[self.truth.head.request_id].handle
-            assert last.fields["need"] == self.truth.blocks > last.fields["free"]
-        self.waits.update(said.values())
+            assert last.fields["need"] == self.truth.need > last.fields["free"]
+        self.waits.update(reason for reason, _ in said.values())
 
     def holders(self, f, ids):
         table = self.scheduler.kv_cache_manager.coordinator.single_type_managers[0].req_to_blocks

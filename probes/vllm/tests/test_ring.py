@@ -37,7 +37,7 @@ def test_a_new_ring():
     assert first["fields"]["engine"]["rank"] == 3 and first["fields"]["settings"] == {"max_num_seqs": 16}
     assert (seen["mono_before"], seen["realtime"], seen["mono_after"]) == tuple(second["fields"].values())
     raw = path.read_bytes()
-    assert raw[:8] == b"WLRING\r\n" and struct.unpack_from("<HHIQ", raw, 8) == (1, 0, HEADER, 1 << 20)
+    assert raw[:8] == b"WLRING\r\n" and struct.unpack_from("<HHIQ", raw, 8) == (1, 1, HEADER, 1 << 20)
 
 
 def test_it_is_locked_while_its_writer_lives():

@@ -346,6 +346,43 @@ def test_a_child_of_several_is_told_by_its_external_id(id, external, n):
     assert struct.unpack_from("<H", body, 34)[0] == n and struct.unpack_from("<q", body, 16)[0] == 9
 
 
+def test_evictions_name_their_last_user():
+    rig = Rig()
+    a, seen = rig.add("a"), []
+    rig.reader.cache = lambda flags, time, f: seen.append((flags, f))
+    rig.step({"a": 4}, rig.admitting(a))
+
+    class Manager:
+        _whylate = rig.recorder
+
+        def free(self, request):
+            rig.s.tables.pop(request.request_id)
+
+    class Pool:
+        _whylate = rig.recorder
+
+        def _maybe_evict_cached_block(self, block):
+            return block.block_hash is not None
+
+        def cache_full_blocks(self):
+            pass
+
+    probe.hook_cache_manager(SimpleNamespace(KVCacheManager=Manager))
+    probe.hook_block_pool(SimpleNamespace(BlockPool=Pool))
+    rig.s.tables["a"] = [SimpleNamespace(block_id=5), SimpleNamespace(block_id=6)]
+    Manager().free(a)
+    pool, name = Pool(), struct.pack("<Q", 77) + b"more"
+    for id, hashed in (5, name), (6, None), (7, name):
+        pool._maybe_evict_cached_block(SimpleNamespace(block_id=id, block_hash=hashed))
+    rig.step({"a": 1})
+    assert not seen  # they may wait for others
+    rig.step({})
+    assert seen == [
+        (wire.EVICTED, {"handle": 1, "first": 0, "n": 1, "hash": [77]}),
+        (wire.EVICTED, {"handle": 0, "first": 0, "n": 1, "hash": [77]}),
+    ]
+
+
 def test_hashes_of_the_prompt_and_of_what_fills_later():
     rig = Rig()
     hashes = [bytes([i]) * 32 for i in range(1, 6)]
@@ -527,7 +564,7 @@ def test_without_the_other_hooks_nothing_grows(monkeypatch):
         waiting = rig.add(f"r{i}")
         rig.s.current_step += 1
         rig.s._handle_blocked_waiting_request(waiting)
-    assert len(rig.recorder.live) <= 12 and len(rig.recorder.visits) == 1
+    assert len(rig.recorder.live) <= 12 and len(rig.recorder.seen.visits) == 1
     rig.reader.follow(rig.recorder.ring)
     assert {sequence.reason for sequence in rig.reader.all.values()} == {0}
     for i in range(100):

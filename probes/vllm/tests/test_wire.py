@@ -63,7 +63,9 @@ BODY = {
     ),
     wire.FINISHED: lambda f: wire.finished(*f.values()),
     wire.CACHE: lambda f: wire.cache(f["handle"], f["first"], f["n"], hashes(f["hash"])),
+    wire.STEP: lambda f: wire.step(*map(number, f.values())),
     wire.NOTICE: lambda f: wire.notice(*f.values()),
+    wire.LABELS: lambda f: wire.labels(*map(number, f.values())),
 }  # fmt: skip
 
 

@@ -33,7 +33,9 @@ MESSAGES = {
     wire.DONE: ("done", "iteration:Q returned:q key:d tokens:I #emits:H #finishes:H"),
     wire.FINISHED: ("finished", "handle:I reason:B :3x output:I"),
     wire.CACHE: ("cache", "handle:I first:I n:I #hash:I"),
+    wire.STEP: ("step", "iteration:Q rank:I padded:I mode:B eager:B :2x returned:q device:Q wait:Q peak:Q"),
     wire.NOTICE: ("notice", "code:H :2x text:str"),
+    wire.LABELS: ("labels", "http:I :4x tenant:Q class:Q route:Q"),
 }
 LISTS = {
     "joins": "handle:I tokens:I before:I total:I cached:I kind:B :3x",

@@ -8,6 +8,7 @@ from time import monotonic_ns
 
 from . import hooks, wire
 from .hooks import Guard, argument, around
+from .labels import Labels
 from .ring import Ring
 
 RING = 15 << 20
@@ -27,12 +28,15 @@ class Recorder:
         self.handles: dict[str, int] = {}  # of sequences without an end
         self.delivered: list[int] | None = None
         self.aborting = False
+        self.labels = Labels()
         self.ring = Ring("frontend", "loop", RING, abandoned=forget, capabilities={
             "received": any(name.endswith(".build_app") for name in hooks.installed),
             "submitted": "OutputProcessor.add_request" in hooks.installed,
             "answered": "RequestState.make_request_output" in hooks.installed,
             "delivered": "OutputProcessor.process_outputs" in hooks.installed,
-        })  # fmt: skip
+        } | self.labels.capabilities())  # fmt: skip
+        if self.labels.why:
+            self.ring.notice(4, self.labels.why)
         for name in hooks.missing:
             self.ring.notice(2, name)
 
@@ -76,6 +80,16 @@ class Exchange:
             headers.get(b"traceparent", b"").decode("utf-8", "replace"),
             scope["path"],
         ))  # fmt: skip
+        self.tenant, *others = found.labels.of(headers)
+        if self.tenant or any(others):
+            found.ring.write(wire.LABELS, 0, entered, wire.labels(self.number, self.tenant, *others))
+
+    def parsed(self, request) -> None:
+        """The request names its user; a header that says the tenant goes before it."""
+        user, found = getattr(request, "user", None), self.recorder
+        if user and not self.tenant and found.labels.key:
+            self.tenant = found.labels.hash("tenant", user.encode("utf-8", "replace"))
+            found.ring.write(wire.LABELS, 0, monotonic_ns(), wire.labels(self.number, self.tenant, 0, 0))
 
     def sent(self, message, began: int, ended: int) -> None:
         if self.over:
@@ -181,6 +195,17 @@ def hook_build_app(module) -> None:
         return app
 
     hooks.replace(module, "build_app", build_app, guard)
+
+
+def check_model(serving, args, kwargs):
+    """The first that all of vLLM's endpoints do with a request that has been parsed."""
+    if (current := exchange.get()) and not current.over and current.recorder is recorder():
+        current.parsed(argument(args, kwargs, 0, "request"))
+
+
+def hook_serving(module) -> None:
+    for cls in [value for value in vars(module).values() if isinstance(value, type) and "_check_model" in vars(value)]:
+        around(cls, "_check_model", before=check_model)
 
 
 # The engine's side of it.

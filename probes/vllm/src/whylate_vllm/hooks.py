@@ -84,6 +84,27 @@ def around(owner: type, name: str, before=now, after=nothing) -> None:
     replace(owner, name, wrapper, guard)
 
 
+def around_function(module, name: str, after) -> None:
+    """`after(entered, result)` of a function that the module calls by this name."""
+    original = getattr(module, name, None)
+    guard = claim(module, name, original)
+    if guard is None:
+        return
+
+    @functools.wraps(original)
+    def wrapper(*args, **kwargs):
+        entered = monotonic_ns()
+        result = original(*args, **kwargs)
+        if guard.on:
+            try:
+                after(entered, result)
+            except Exception as error:
+                guard.blow(error)
+        return result
+
+    replace(module, name, wrapper, guard)
+
+
 def claim(owner, name: str, original) -> Guard | None:
     """The guard for a new hook; None where it exists already or this vLLM has no such thing."""
     if original is None:

@@ -2,24 +2,27 @@
 
 import os
 import re
+from array import array
 from collections import deque, namedtuple
 from time import monotonic_ns
 
-from . import hooks, identity, wire
+from . import hooks, identity, versions, wire
 from .ring import COMPLETED, COMPLETED_AT, LAUNCHED, LAUNCHED_AT, LOAD, Ring
 from .settings import capabilities, rank, settings
-from .waiting import BLOCKS, NOBODY, count_waiting, holders, why
+from .waiting import BLOCKS, NOBODY, Seen, count_waiting, holders, why
 
 RING = 15 << 20
 FULL_EVERY, TURNS = 64, 16  # a live sequence is restated every 64 × 16 iterations
 PENDING_MAX = 64
 AT_MOST = 4096  # a hook that has disabled itself must not let the others' notes grow
+LOOKS = EVICTIONS = 1 << 16
+TOGETHER, AT_ONCE = 16, 256  # iterations, or blocks, whose evictions share their frames
+NOTHING = Seen(-1)
 
-NEW, RESUMED, CONTINUING = 1, 2, 3
+NEW, RESUMED, CONTINUING, PROLONGED = 1, 2, 3, 4
 MEMORY, ADMINISTRATIVE = 1, 2
 PENALTIES, GRAMMAR, ADAPTER, MULTIMODAL, SESSION = 1, 2, 4, 8, 16
 WHOLE_VOCABULARY = 32767
-NO_HIT = (None, (), 0)
 ERROR = 4
 REASONS = {
     "FINISHED_STOPPED": 1,
@@ -37,11 +40,12 @@ UNSEEN = Arrival(0, "", None)
 class Sequence:
     """What this ring says of one request."""
 
-    __slots__ = ("handle", "mark", "time", "queued", "hashed", "cached", "kind", "until")
+    __slots__ = ("handle", "mark", "time", "queued", "hashed", "cached", "kind", "until", "emitted")
 
     def __init__(self, handle: int, time: int, queued: bytes):
         self.handle, self.mark, self.time, self.queued = handle, wire.mark(handle), time, queued
         self.hashed = self.cached = self.until = 0
+        self.emitted = 0  # in the earlier turns of a streaming session
         self.kind = NEW  # of its next join
 
 
@@ -52,8 +56,9 @@ class Recorder:
         config = scheduler.vllm_config
         cache = scheduler.cache_config
         self.scheduler = scheduler
+        self.priorities = getattr(scheduler.policy, "value", scheduler.policy) == "priority"
         self.hashing = bool(cache.enable_prefix_caching) and identity.hashes_wanted()
-        self.speculative = bool(scheduler.num_spec_tokens) or scheduler.num_sampled_tokens_per_step != 1
+        self.speculative = bool(scheduler.num_spec_tokens) or versions.sampled_per_step(scheduler) != 1
         self.handles = self.iteration = self.digest = self.stop = self.spent = 0
         self.live: dict[str, Sequence] = {}
         self.gone: dict[str, Sequence] = {}  # finished, but still in an iteration under way
@@ -62,8 +67,10 @@ class Recorder:
         self.order: list[str] | None = None  # its members, if each had one token
         self.prefilling: dict = {}  # members whose last chunk did not end their prompt
         self.pending: dict[int, list[str]] = {}  # iteration under way: its members that will emit nothing
-        self.visits, self.hit, self.visited_in = [], NO_HIT, 0  # waiting requests that one step looked at
+        self.seen = NOTHING  # inside of the step under way
         self.preempted, self.fills = deque(maxlen=AT_MOST), deque(maxlen=AT_MOST)
+        self.evicted = deque(maxlen=EVICTIONS)  # last user's handle, hash
+        self.users = array("I", bytes(4 * scheduler.kv_cache_manager.block_pool.num_gpu_blocks)) if self.hashing else None
         self.finishes = None  # a list while an update is under way
         self.irregular = False
         self.skips = b""
@@ -73,9 +80,9 @@ class Recorder:
             RING,
             rank=rank(config),
             abandoned=abandoned,
-            depth=config.max_concurrent_batches,
+            depth=versions.depth(config),
             settings=settings(scheduler),
-            capabilities=capabilities(hashes=self.hashing, cache_evicted=False, steps=False),
+            capabilities=capabilities(hashes=self.hashing, **({} if self.hashing else {"cache_filled": False, "cache_evicted": False})),
             hashes={
                 "on": self.hashing,
                 "algorithm": str(cache.prefix_caching_hash_algo),
@@ -122,6 +129,13 @@ class Recorder:
         sequence.kind = CONTINUING if request.num_output_tokens else NEW
         return sequence
 
+    def prolonged(self, session, emitted: int) -> None:
+        """A streaming session has taken up a further chunk; it had emitted so much for the last one."""
+        sequence = self.sequence(session)
+        sequence.kind = PROLONGED
+        sequence.emitted += emitted
+        self.forget_tokens(session.request_id)
+
     def forget_tokens(self, id: str) -> None:
         """The next iteration shall see this member as one that joins, even if the engine never let it go."""
         if id in self.tokens:
@@ -133,6 +147,12 @@ class Recorder:
         for id in self.live.keys() - self.scheduler.requests.keys():
             self.ring.write(wire.FINISHED, 0, monotonic_ns(), wire.finished(self.live.pop(id).handle, 0, 0))
 
+    def astray(self) -> list:
+        """Live, and in none of the scheduler's queues: it will never run again."""
+        scheduler = self.scheduler
+        queued = {r.request_id for r in (*scheduler.running, *scheduler.waiting, *versions.aside(scheduler))}
+        return [scheduler.requests[id] for id in self.live if id not in queued and id in scheduler.requests]
+
     def finished(self, request, time: int) -> None:
         sequence = self.live.pop(request.request_id, None)
         if sequence is None:
@@ -142,22 +162,29 @@ class Recorder:
         if len(self.gone) > AT_MOST:
             del self.gone[next(iter(self.gone))]
         reason = REASONS.get(request.status.name, 0)
-        finish = wire.finished(sequence.handle, reason, request.num_output_tokens)
+        finish = wire.finished(sequence.handle, reason, sequence.emitted + request.num_output_tokens)
         if self.finishes is None:
             self.ring.write(wire.FINISHED, 0, time, finish)
         else:
             self.finishes.append(finish)
             self.irregular |= reason == ERROR
 
-    def visited(self, request, ready: bool) -> None:
-        if self.visited_in != self.scheduler.current_step:
-            self.visits, self.hit, self.visited_in = [], NO_HIT, self.scheduler.current_step
-        self.visits.append((request, ready))
+    def inside(self) -> Seen:
+        """Of the step under way. Without the engine's own index, what one step may see is bounded instead."""
+        seen, step = self.seen, versions.step(self.scheduler, self.iteration)
+        if seen.step != step or len(seen.visits) > LOOKS:
+            seen = self.seen = Seen(step)
+        return seen
 
-    def preempting(self, request, preemptor, cause: int) -> None:
+    def preempting(self, request, preemptor, cause: int, looked_at: int) -> None:
         sequence, by = self.sequence(request), self.live.get(getattr(preemptor, "request_id", ""))
         sequence.kind = RESUMED
         self.forget_tokens(request.request_id)
+        if cause == MEMORY:
+            seen, itself = self.inside(), preemptor is request
+            seen.victims.append((request, not itself and self.priorities))
+            if itself:
+                seen.reached = looked_at
         manager = self.scheduler.kv_cache_manager
         tables = manager.coordinator.single_type_managers[0].req_to_blocks
         self.preempted.append((
@@ -165,7 +192,7 @@ class Recorder:
             sequence.handle,
             by.handle if by else 0,
             request.num_computed_tokens,
-            request.num_output_tokens,
+            sequence.emitted + request.num_output_tokens,
             manager.block_pool.get_num_free_blocks(),
             len(tables.get(request.request_id, ())),
             cause,
@@ -179,18 +206,37 @@ class Recorder:
                 links = chain(request.block_hashes[max(sequence.hashed, first) : first + n])
                 self.ring.write(wire.CACHE, wire.FILLED, time, wire.cache(sequence.handle, first, n, links))
 
+    def freed(self, request) -> None:
+        """Its blocks stay in the prefix cache until somebody needs the room."""
+        sequence = self.live.get(request.request_id) or self.gone.get(request.request_id)
+        blocks = self.scheduler.kv_cache_manager.coordinator.single_type_managers[0].req_to_blocks.get(request.request_id)
+        if blocks and sequence and self.hashing:
+            users, handle = self.users, sequence.handle
+            for block in blocks:
+                users[block.block_id] = handle
+
+    def write_evictions(self, time: int) -> None:
+        users: dict[int, list] = {}
+        for handle, block_hash in self.evicted:
+            users.setdefault(handle, []).append(block_hash)
+        self.evicted.clear()
+        for handle, hashes in users.items():
+            self.ring.write(wire.CACHE, wire.EVICTED, time, wire.cache(handle, 0, len(hashes), chain(hashes)))
+
     # A decision.
 
     def scheduled(self, entered: int, output, throttled: bool) -> None:
         returned = monotonic_ns()
         scheduler, ring, tokens = self.scheduler, self.ring, output.num_scheduled_tokens
-        self.iteration = output.whylate_iteration = iteration = self.iteration + 1
+        output.whylate_iteration = iteration = self.iteration + 1
         running, waits = len(scheduler.running), count_waiting(scheduler)
         joins = leaves = changes = preemptions = held = drafts = b""
         verdict, skips, kinds, flags = NOBODY, b"", {}, 0
 
         if self.fills:
             self.write_fills()
+        if self.evicted and (iteration % TOGETHER == 0 or len(self.evicted) >= AT_ONCE or not tokens):
+            self.write_evictions(entered)
         # In steady decode, one token each, the ids alone tell: two lists compare faster than two dicts.
         order = list(tokens) if output.total_num_scheduled_tokens == len(tokens) else None
         same = order is not None and order == self.order or tokens == self.tokens
@@ -200,11 +246,11 @@ class Recorder:
             self.restate(iteration // FULL_EVERY % TURNS)
             joins, leaves, changes, flags = self.everyone(tokens, kinds), b"", b"", wire.FULL
         if self.prefilling:
-            self.prefilling = {id: r for id, r in self.prefilling.items() if r.is_prefill_chunk and id in tokens}
-        if waits or len(tokens) != running or self.visits:
-            shortage = any(entry[-1] == MEMORY for entry in self.preempted)
-            verdict = why(scheduler, output, self.visits, self.hit, shortage, throttled)
-            self.visits, self.hit = [], NO_HIT
+            self.prefilling = {id: r for id, r in self.prefilling.items() if inner(r) and id in tokens}
+        if waits or len(tokens) != running or len(self.live) > running + waits:
+            astray = self.astray() if len(self.live) > running + waits else ()
+            verdict = why(scheduler, output, self.inside(), throttled, versions.step(scheduler, iteration), astray)
+            self.seen = NOTHING
             skips = b"".join([wire.SKIP.pack(self.sequence(r).handle, reason, code) for r, reason, code in verdict.skips])
         if self.preempted:
             preemptions = self.preemptions(entered)
@@ -225,7 +271,7 @@ class Recorder:
             del self.pending[next(iter(self.pending))]
         ring.write(wire.SCHEDULED, flags, entered, wire.scheduled(
             iteration,
-            getattr(scheduler, "current_step", 0),
+            versions.step(scheduler, 0),
             returned,
             self.digest,
             output.total_num_scheduled_tokens,
@@ -234,7 +280,7 @@ class Recorder:
             waits,
             scheduler.kv_cache_manager.block_pool.get_num_free_blocks(),
             scheduler.max_num_scheduled_tokens,
-            scheduler.max_num_active_reqs,
+            versions.most_running(scheduler),
             self.sequence(verdict.head).handle if verdict.head is not None else 0,
             verdict.need,
             min(self.spent, wire.U32),
@@ -243,7 +289,7 @@ class Recorder:
             joins, leaves, changes, preemptions, skips, held, drafts,
         ))  # fmt: skip
         words = ring.words
-        words[LAUNCHED] = iteration
+        self.iteration = words[LAUNCHED] = iteration
         words[LAUNCHED_AT] = entered
         words[LOAD] = running | waits << 32
         self.spent = monotonic_ns() - returned
@@ -265,12 +311,13 @@ class Recorder:
                     self.digest ^= other.mark
                 members[id] = sequence
                 self.digest ^= sequence.mark
-            if request.is_prefill_chunk:
+            if inner(request):
                 self.prefilling[id] = request
             kinds[id] = sequence.kind
             before = request.num_computed_tokens - tokens[id]  # `schedule()` has added them already
-            if sequence.kind != CONTINUING:
-                sequence.cached, sequence.kind = before, CONTINUING
+            if sequence.kind in (NEW, RESUMED):
+                sequence.cached = before
+            sequence.kind = CONTINUING
             joins.append(pack(sequence.handle, tokens[id], before, request.num_tokens, sequence.cached, kinds[id]))
         if len(members) != len(tokens):
             for id in members.keys() - tokens.keys():
@@ -354,6 +401,12 @@ class Recorder:
                 if sequence:
                     emits.append(wire.EMIT.pack(sequence.handle, tokens, max(discarded, 0)))
         return sum(emitted.values()), b"".join(emits)
+
+
+def inner(request) -> bool:
+    """It stops short of what is known of it, so nothing is sampled. `is_prefill_chunk` also counts what is still to be
+    delivered, before 0.30 even of a time before its preemption."""
+    return request.num_computed_tokens < request.num_tokens
 
 
 def chain(block_hashes) -> bytes:

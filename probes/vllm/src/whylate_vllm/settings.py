@@ -50,13 +50,14 @@ CAPABILITIES = {
     "scheduled": "Scheduler.schedule",
     "preemptions": "Scheduler._preempt_request",
     "preemptors": "Scheduler._preempt_request",
-    "skips": "Scheduler._handle_blocked_waiting_request",
+    "skips": ("Scheduler._handle_blocked_waiting_request", "Scheduler._select_waiting_queue_for_scheduling"),
     "holders": "Scheduler.schedule",
     "drafts": "Scheduler.schedule",
     "done": "Scheduler.update_from_output",
     "discarded": "Scheduler.update_from_output",
     "finished": "Scheduler._free_request",
     "cache_filled": "BlockPool.cache_full_blocks",
+    "cache_evicted": "BlockPool._maybe_evict_cached_block",
     "cache_reset": "Scheduler.reset_prefix_cache",
 }
 
@@ -66,7 +67,9 @@ def settings(scheduler) -> dict:
 
 
 def capabilities(**more) -> dict[str, bool]:
-    return {name: hook in hooks.installed for name, hook in CAPABILITIES.items()} | more
+    """`more` is what the caller knows by itself. A hook point has another name in another version."""
+    points = {name: (hook,) if isinstance(hook, str) else hook for name, hook in CAPABILITIES.items()}
+    return {name: any(hook in hooks.installed for hook in point) for name, point in points.items()} | more
 
 
 def rank(config) -> int:

@@ -4,13 +4,13 @@ import json
 from struct import Struct
 from zlib import crc32
 
-PROTOCOL = (1, 0)
+PROTOCOL = (1, 1)
 MAGIC = 0x4C57
 FRAME_MAX = 1 << 20
 
 HELLO, CLOCK, RECEIVED, SUBMITTED, FIRST_BYTE, LAST_BYTE, ANSWERED, DELIVERED = range(1, 9)
 ARRIVED, QUEUED, HASHES, SCHEDULED, DONE, FINISHED, CACHE = range(9, 16)
-NOTICE = 22
+STEP, NOTICE, LABELS = 21, 22, 23
 
 SAME = 1  # delivered
 REPEAT, UPDATE = 1, 2  # queued
@@ -47,7 +47,9 @@ _HASHES = Struct("<III")
 _SCHEDULED = Struct("<QQqQ10I2B7H")
 _DONE = Struct("<QqdIHH")
 _CACHE = Struct("<IIII")
+_STEP = Struct("<QIIBBxxqQQQ")
 _NOTICE = Struct("<Hxx")
+_LABELS = Struct("<I4xQQQ")
 
 
 def frame(kind: int, flags: int, sequence: int, time: int, body: bytes) -> bytes:
@@ -153,5 +155,15 @@ def cache(handle: int, first: int, n: int, chain: bytes) -> bytes:
     return _CACHE.pack(handle, first, n, len(chain) // 8) + chain
 
 
+def step(
+    iteration: int, rank: int, padded: int, mode: int, eager: int, returned: int, device: int, wait: int, peak: int
+) -> bytes:
+    return _STEP.pack(iteration, rank, padded, mode, eager, returned, device, wait, peak)
+
+
 def notice(code: int, words: str) -> bytes:
     return _NOTICE.pack(code) + text(words)
+
+
+def labels(http: int, tenant: int, kind: int, route: int) -> bytes:
+    return _LABELS.pack(http, tenant, kind, route)

@@ -45,7 +45,7 @@ class Engine:
         for id in ids:
             request = Request(id, prompt=100, limit=1 << 30)
             s.add_request(request)
-            s.admit(request, before=500)
+            s.admit(request, before=501)  # as `schedule()` leaves it
             request.num_tokens = 501
 
     def iterations(self, count: int):

@@ -1,7 +1,11 @@
 """Which of vLLM's modules are hooked, and how."""
 
+import os
+from importlib.machinery import all_suffixes
+from importlib.util import find_spec
+
 from . import engine, frontend
-from .hooks import WhenImported
+from .hooks import WhenImported, lacks
 
 API_SERVER = "vllm.entrypoints.launchers"
 
@@ -17,3 +21,19 @@ HOOKS = {
 
 def install() -> None:
     WhenImported(dict(HOOKS))
+    for name in absent():
+        lacks(name)
+
+
+def absent() -> list[str]:
+    """The modules that this vLLM does not have, without importing any: nothing else would ever say that they are not hooked."""
+    try:
+        engine = find_spec("vllm")
+    except ValueError:  # made by hand, without a place
+        engine = None
+    return [name for name in HOOKS if engine and not found(name, engine)]
+
+
+def found(name: str, package) -> bool:
+    places = [os.path.join(place, *name.split(".")[1:]) for place in package.submodule_search_locations or ()]
+    return any(os.path.exists(place + suffix) for place in places for suffix in ("", *all_suffixes()))

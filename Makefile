@@ -4,7 +4,7 @@ FUZZTIME ?= 5s
 
 VERSION ?= 0.0.0-dev
 
-.PHONY: dist build test lint race fuzz bench bench-long probe-test engine-env engine-smoke fixture vectors openapi
+.PHONY: dist build test lint race fuzz bench bench-long probe-test probe-wheel engine-env engine-smoke fixture vectors openapi
 
 build:
 	go build -o whylate ./cmd/whylate
@@ -40,6 +40,10 @@ bench-long:
 # The probe's own tests, without an engine. Those that need vLLM's classes skip themselves, and run where engine-env has made one.
 probe-test:
 	scripts/probe-tests.sh
+
+# The probe as a wheel in dist/, to be installed offline.
+probe-wheel:
+	scripts/probe-wheel.sh
 
 # The environment of a real engine, outside the repository, about 6 GB.
 engine-env:

@@ -78,8 +78,14 @@ def test_all_is_well(site, rings):
     assert points["Scheduler.schedule"] == "throttle_prefills"
     assert points["OutputProcessor.add_request"] == "request, prompt, parent_req, request_index, queue"
     can = said["capabilities"]
-    assert can["engine-input"] == {"arrived": True} and all(can["frontend-loop"].values()) and can["engine-scheduler"]["scheduled"]
-    assert said["rings"]["usable"] and said["rings"]["file_system"] == "tmpfs" and said["rings"]["needed"] == 3 * ((1 << 20) + 16384)
+    assert (
+        can["engine-input"] == {"arrived": True} and all(can["frontend-loop"].values()) and can["engine-scheduler"]["scheduled"]
+    )
+    assert (
+        said["rings"]["usable"]
+        and said["rings"]["file_system"] == "tmpfs"
+        and said["rings"]["needed"] == 3 * ((1 << 20) + 16384)
+    )
     done = run(site, WHYLATE_RING_DIR=rings)
     assert done.returncode == 0 and "well " in done.stdout and "WRONG" not in done.stdout
     assert "vLLM talks" in done.stderr and "vLLM talks" not in done.stdout
@@ -112,7 +118,9 @@ def test_a_hook_point_that_is_missing_and_one_that_has_changed(site, rings):
     assert told[1] == "this vLLM has no vllm.v1.core.block_pool"
     assert told[2].endswith("EngineCore.preprocess_add_request: parameter 1 is 'wave', where the probe reads 'request'")
     can = said["capabilities"]
-    assert not can["engine-scheduler"]["preemptions"] and not can["engine-input"]["arrived"] and can["engine-scheduler"]["queued"]
+    assert (
+        not can["engine-scheduler"]["preemptions"] and not can["engine-input"]["arrived"] and can["engine-scheduler"]["queued"]
+    )
 
 
 @memory
@@ -169,6 +177,9 @@ def test_a_directory_on_a_disk_is_told(monkeypatch, tmp_path):
 def test_wrong_usage(site):
     for arguments in ["nonsense"], ["check", "--yaml"], []:
         done = subprocess.run(
-            [sys.executable, "-m", "whylate_vllm", *arguments], env=os.environ | {"PYTHONPATH": str(SOURCE)}, capture_output=True, text=True
+            [sys.executable, "-m", "whylate_vllm", *arguments],
+            env=os.environ | {"PYTHONPATH": str(SOURCE)},
+            capture_output=True,
+            text=True,
         )
         assert done.returncode == 2 and done.stderr.startswith("usage: ")

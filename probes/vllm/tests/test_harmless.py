@@ -1,4 +1,4 @@
-"""Faults of every kind around the probe. In each the engine does exactly what it does without it, and one line says what is not seen.
+"""Faults of every kind around the probe. In each the engine does exactly what it does without it, and one line says so.
 
 `WHYLATE_REQUESTS=1000000 pytest tests/test_harmless.py -k grow -s` is the long run.
 """
@@ -53,7 +53,7 @@ def notices() -> list[str]:
 
 
 def alone(mount="", user=0, turns=TURNS, **environment):
-    """The engine in a process of its own: what it did, and the lines that it has logged. `mount` is done in its own namespace."""
+    """The engine in a process of its own: what it did, and the lines that it logged. `mount` is done in its own namespace."""
     command = [sys.executable, str(HERE / "whole.py"), "1", str(turns), *(["--user", str(user)] if user else [])]
     if mount:
         command = ["unshare", "--mount", "sh", "-e", "-c", mount + '; exec "$@"', "sh", *command]
@@ -127,8 +127,8 @@ def test_a_read_only_file_system(tmp_path):
 
 @root
 def test_a_full_tmpfs(tmp_path):
-    full = alone(f"mount -t tmpfs -o size=1m none {tmp_path}", WHYLATE_RING_DIR=str(tmp_path / "rings"), WHYLATE_RING_BYTES="15728640")
-    refused(full, "No space left")
+    mount, folder = f"mount -t tmpfs -o size=1m none {tmp_path}", str(tmp_path / "rings")
+    refused(alone(mount, WHYLATE_RING_DIR=folder, WHYLATE_RING_BYTES="15728640"), "No space left")
 
 
 @root
@@ -137,7 +137,7 @@ def test_a_tmpfs_with_room_for_the_first_ring_only(tmp_path):
     kept = tmp_path / "kept"
     kept.mkdir()
     mount = f"mkdir {tmp_path}/m; mount -t tmpfs -o size=1500k none {tmp_path}/m"
-    script = f"{mount}; \"$@\"; cp {tmp_path}/m/* {kept}"
+    script = f'{mount}; "$@"; cp {tmp_path}/m/* {kept}'
     command = ["unshare", "--mount", "sh", "-e", "-c", script, "sh", sys.executable, str(HERE / "whole.py"), "1", str(TURNS)]
     environment = os.environ | {"WHYLATE_RING_DIR": str(tmp_path / "m"), "WHYLATE_RING_BYTES": "1048576"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
@@ -239,7 +239,8 @@ def test_another_user_can_neither_cut_nor_delete_a_ring(open_path):
     try_all = (
         "import os, sys\n"
         "os.setgroups([]); os.setgid(65534); os.setuid(65534)\n"
-        "for act in (lambda p: open(p, 'r+b'), lambda p: open(p, 'rb'), lambda p: os.truncate(p, 0), os.unlink, lambda p: os.rename(p, p + 'x')):\n"
+        "acts = [lambda p: open(p, 'r+b'), lambda p: open(p, 'rb'), lambda p: os.truncate(p, 0)]\n"
+        "for act in (*acts, os.unlink, lambda p: os.rename(p, p + 'x')):\n"
         "    try: act(sys.argv[1])\n"
         "    except PermissionError: continue\n"
         "    raise SystemExit('it could')"
@@ -269,7 +270,8 @@ def break_hook(monkeypatch, point: str, when: str) -> None:
     monkeypatch.setattr(frontend, "around", around)
 
 
-AROUND = [name for name in NAMES if name not in ("RequestState.make_request_output", "vllm.build_app", "BlockPool._maybe_evict_cached_block")]
+OTHERS = {"RequestState.make_request_output", "vllm.build_app", "BlockPool._maybe_evict_cached_block"}
+AROUND = [name for name in NAMES if name not in OTHERS]
 NEVER = {"Scheduler._update_request_as_session", "OutputProcessor.propagate_error", "KVCacheManager.pop_blocks_for_free"}
 
 
@@ -282,8 +284,8 @@ def test_an_error_inside_each_hook(monkeypatch, caplog, point, when):
     if point in NEVER:  # nothing in this load calls it
         assert not said and not caplog.records
         return
-    line = says(caplog)
-    assert line.startswith(f"whylate disabled a hook after an error: {point}: RuntimeError: of our own making (test_harmless.py:")
+    error = f"{point}: RuntimeError: of our own making (test_harmless.py:"
+    assert says(caplog).startswith(f"whylate disabled a hook after an error: {error}")
     assert len(said) <= 1 and all(one.startswith(f"1 {point}: RuntimeError") for one in said)
     assert [guard.name for guard in hooks.Guard.all if not guard.on] == [point]
     assert sum(opened.words[ring.ERRORS] for opened in ring.rings) == len(said)
@@ -321,7 +323,7 @@ def test_an_error_that_cannot_be_told(monkeypatch, caplog):
 
 
 def missed(caplog) -> set[str]:
-    """The hook points that the log says are missing, each in one line; those of a function that stands in two modules in two."""
+    """The hook points that the log says are missing, each in one line; a function in two modules in two."""
     lines = [record.getMessage().removeprefix("whylate misses a hook point in this vLLM: ") for record in caplog.records]
     assert lines == hooks.missing
     points = [".".join(line.split(":")[0].split(".")[-2:]) for line in lines]
@@ -335,7 +337,7 @@ def test_a_hook_point_is_renamed(caplog, point):
     engine = variant(name, "renamed").hook()
     assert engine.start(1).turns(TURNS).digest() == WITHOUT
     assert missed(caplog) == {p for p in NAMES if p.split(".")[1] == name}  # two classes have an `add_request`
-    assert {said for said in notices()} == {f"2 {what}" for what in hooks.missing} and all(guard.on for guard in hooks.Guard.all)
+    assert set(notices()) == {f"2 {what}" for what in hooks.missing} and all(guard.on for guard in hooks.Guard.all)
 
 
 @pytest.mark.parametrize("point", NAMES)
@@ -477,7 +479,7 @@ def resident() -> int:
 
 
 def test_nothing_grows_over_many_requests(capsys):
-    """Memory after a tenth of the requests, and after all of them. Two bytes a request would be seen in the long run."""
+    """Memory after a tenth of the requests and after all. Twenty bytes a request would be seen, two in the long run."""
     wanted = int(os.environ.get("WHYLATE_REQUESTS") or 100_000)
     running = Engine().hook().start(1)
     running.rng.randrange, sizes = (lambda low, high=None: 1), []  # the shortest requests
@@ -491,7 +493,8 @@ def test_nothing_grows_over_many_requests(capsys):
         sizes.append(resident())
     recorder, front = running.scheduler._whylate, frontend.recorder()
     with capsys.disabled():
-        print(f"\n{running.count} requests, {recorder.iteration} iterations, resident MiB: {[round(s / 2**20, 1) for s in sizes]}")
+        mib = [round(size / 2**20, 1) for size in sizes]
+        print(f"\n{running.count} requests, {recorder.iteration} iterations, resident MiB: {mib}")
     assert sizes[-1] - sizes[0] < 2 << 20, sizes
     assert len(recorder.live) == len(running.scheduler.requests) and len(front.handles) == len(running.processor.request_states)
     assert len(recorder.gone) < 100 and len(recorder.pending) < 10 and front.http == running.count

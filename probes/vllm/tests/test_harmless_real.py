@@ -1,4 +1,4 @@
-"""The faults of test_harmless.py on the installed vLLM's own Scheduler and AsyncScheduler: the same decisions, the same outputs.
+"""The faults of test_harmless.py on the installed vLLM's own Scheduler and AsyncScheduler: same decisions, same outputs.
 
 Run with the engine's Python. The load is drive.py's, of one seed.
 """
@@ -124,7 +124,8 @@ def test_an_error_inside_each_hook(engine, caplog):
             setattr(s._whylate, name, raising)
 
         assert engine(break_it)
-        assert len(ours(caplog)) == 1 and "of our own making" in caplog.text and sum(not guard.on for guard in hooks.Guard.all) == 1
+        assert len(ours(caplog)) == 1 and "of our own making" in caplog.text
+        assert sum(not guard.on for guard in hooks.Guard.all) == 1
         for guard in hooks.Guard.all:
             guard.on = True
 

@@ -1,6 +1,6 @@
 """A whole engine of stubs, API server included, that a seed drives; what it does is compared with the probe on and off.
 
-As a script: `python whole.py SEED TURNS` prints a digest of all that the engine did; `--user ID` gives up the rights of root before.
+As a script: `python whole.py SEED TURNS` prints a digest of all that it did; `--user ID` gives up the rights of root before.
 The engine can be generated anew with a method renamed, or with a new parameter (`variant`).
 """
 

@@ -1,5 +1,6 @@
 """What the probe would see of the vLLM installed here, and which line to change where that is not all. Starts no engine."""
 
+import errno
 import importlib
 import inspect
 import json
@@ -94,7 +95,7 @@ def hook_points(report: Report) -> list[dict]:
     for what in hooks.missing:
         report.complain(
             f"this vLLM has no {what}" if ":" not in what else what,
-            f"use a version of vLLM that the README of whylate-vllm {identity.VERSION} names, or a newer probe; the rest is seen without it",
+            f"a version of vLLM that the README of whylate-vllm {identity.VERSION} names, or a newer probe; the rest is seen",
         )
     return points
 
@@ -124,7 +125,8 @@ def rings(report: Report) -> dict:
     try:
         sizes = {kind: max(int(os.environ.get("WHYLATE_RING_BYTES") or size), 4096) for kind, size in RINGS.items()}
     except ValueError:
-        report.complain(f"WHYLATE_RING_BYTES is {os.environ['WHYLATE_RING_BYTES']!r}, no number of bytes", "unset WHYLATE_RING_BYTES")
+        given = os.environ["WHYLATE_RING_BYTES"]
+        report.complain(f"WHYLATE_RING_BYTES is {given!r}, no number of bytes", "unset WHYLATE_RING_BYTES")
         return facts
     facts["needed"] = sum(sizes.values()) + len(sizes) * ring.HEADER
     there = next(parent for parent in (folder, *folder.parents) if parent.exists())
@@ -137,7 +139,8 @@ def rings(report: Report) -> dict:
         attempt(folder, facts["needed"])
         facts["usable"] = True
     except OSError as error:
-        report.complain(f"no ring can be made in {folder} by user {os.geteuid()}: {error.strerror}", remedy(error, folder, facts))
+        what = f"no ring can be made in {folder} by user {os.geteuid()}: {error.strerror}"
+        report.complain(what, remedy(error, folder, facts))
         return facts
     if facts["file_system"] not in IN_MEMORY:
         report.complain(
@@ -167,17 +170,18 @@ def attempt(folder: Path, size: int) -> None:
 
 def remedy(error: OSError, folder: Path, facts: dict) -> str:
     user = os.geteuid()
-    match type(error), error.errno:
-        case _, 28 | 122:  # no space, quota
+    match error.errno:
+        case errno.ENOSPC | errno.EDQUOT | errno.EFBIG:
             return (
                 f"{facts['needed'] >> 20} MiB are needed for one engine, {facts['free'] >> 20} are free: make it larger "
                 f"(Kubernetes: sizeLimit of the volume; Docker: tmpfs-size or --shm-size), or set WHYLATE_RING_BYTES lower"
             )
-        case _, 30:
-            return f"it is read-only: mount a tmpfs at {folder} (Kubernetes: emptyDir with medium: Memory), or set WHYLATE_RING_DIR"
-        case (cls, _) if cls is PermissionError:
-            return f"as root: install -d -m 700 -o {user} {folder}; or run engine and check as user {facts.get('owner', 'root')}, or set WHYLATE_RING_DIR"
-        case (cls, _) if cls in (FileExistsError, NotADirectoryError):
+        case errno.EROFS:
+            return f"mount a tmpfs at {folder} (Kubernetes: emptyDir with medium: Memory), or set WHYLATE_RING_DIR"
+        case errno.EACCES | errno.EPERM:
+            owner = facts.get("owner", "root")
+            return f"as root: install -d -m 700 -o {user} {folder}; or run the engine as user {owner}, or set WHYLATE_RING_DIR"
+        case errno.EEXIST | errno.ENOTDIR:
             return f"{folder} or a part of it is no directory: remove it, or set WHYLATE_RING_DIR"
     return f"set WHYLATE_RING_DIR to a directory in memory that user {user} may write to"
 

@@ -24,7 +24,7 @@ class Guard:
         Guard.all.append(self)
 
     def blow(self, error: Exception) -> None:
-        """Says so once, in the log and in this thread's ring. Never raises, whatever the error, the log or the ring are like."""
+        """Says so once, in the log and in this thread's ring. Never raises, whatever error, log and ring are like."""
         self.on = False
         with suppress(Exception):
             if isinstance(error, Refused):

@@ -49,7 +49,8 @@ class Ring:
             body = wire.hello(identity.hello(rank, role=role, thread=thread, clock=pair(), **hello))
             self._open(role, thread, body)
         except Exception as error:  # a system without such a call, a size that no file can have
-            raise Refused(f"no ring in {identity.directory()}: {error}; 'python -m whylate_vllm check' says what to change") from None
+            remedy = "'python -m whylate_vllm check' says what to change"
+            raise Refused(f"no ring in {identity.directory()}: {error}; {remedy}") from None
         mine.ring = self
         rings.append(self)
 

@@ -10,6 +10,7 @@ import pytest
 
 from whylate_vllm import check, plugin
 
+ALL = "{name: value for name, value in vars(MODULE).items() if name[0] != '_'}"
 HERE, SOURCE = Path(__file__).parent, Path(__file__).parents[1] / "src"
 
 
@@ -19,9 +20,7 @@ def site(tmp_path):
     for name in plugin.HOOKS:
         file = tmp_path / (name.replace(".", "/") + ".py")
         file.parent.mkdir(parents=True, exist_ok=True)
-        classes = "Scheduler BlockPool KVCacheManager EngineCore OutputProcessor RequestState build_app"
-        lines = [f"{c} = MODULE.{c}" for c in classes.split()]
-        file.write_text("print('vLLM talks')\nfrom vllm import MODULE\n" + "\n".join(lines))
+        file.write_text("print('vLLM talks')\nfrom vllm import MODULE\nglobals().update(STUBS)\n".replace("STUBS", ALL))
     (tmp_path / "vllm/__init__.py").write_text(
         f"import sys\nsys.path.append({str(HERE)!r})\nfrom whole import Engine\nMODULE = Engine().module"
     )

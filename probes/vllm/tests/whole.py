@@ -89,6 +89,27 @@ class Engine:
             def propagate_error(self, error):
                 self.error = error
 
+        class Worker:
+            def __init__(self, vllm_config):
+                self.vllm_config, self.rank = vllm_config, 0
+
+            def execute_model(self, scheduler_output):
+                return None
+
+            def sample_tokens(self, grammar_output):
+                return grammar_output
+
+        class GPUModelRunner:
+            def _determine_batch_execution_and_padding(self, num_tokens):
+                return SimpleNamespace(name="FULL"), SimpleNamespace(num_tokens=-(-num_tokens // 8) * 8)
+
+        def dispatch_cg_and_sync_dp(num_tokens):
+            return SimpleNamespace(cg_mode=SimpleNamespace(name="FULL"), num_tokens=num_tokens), None
+
+        class Serving:
+            async def _check_model(self, request):
+                return None
+
         class App:
             middleware_stack = None
 
@@ -108,6 +129,7 @@ class Engine:
         self.module = SimpleNamespace(
             __name__="vllm", Scheduler=stubs.make_scheduler_class(), BlockPool=BlockPool, KVCacheManager=KVCacheManager,
             EngineCore=EngineCore, OutputProcessor=OutputProcessor, RequestState=RequestState, build_app=build_app,
+            Worker=Worker, GPUModelRunner=GPUModelRunner, dispatch_cg_and_sync_dp=dispatch_cg_and_sync_dp, Serving=Serving,
         )  # fmt: skip
 
     def hook(self):
@@ -123,6 +145,8 @@ class Engine:
         vars(manager).update(vars(plain), block_pool=module.BlockPool(900))
         s.kv_cache_manager = manager
         self.core, self.processor = module.EngineCore(s.vllm_config), module.OutputProcessor()
+        s.vllm_config.compilation_config = SimpleNamespace()
+        self.worker, self.runner, self.serving = module.Worker(s.vllm_config), module.GPUModelRunner(), module.Serving()
         self.app = module.build_app(None).build_middleware_stack()
         self.count, self.trace = 0, []
         return self
@@ -134,6 +158,7 @@ class Engine:
             limit=rng.randrange(1, 9), arrival_time=1.5, prompt_token_ids=[1] * 3, prompt_embeds=None,
         )  # fmt: skip
         self.trace.append(exchange(self.app, bytes([65 + self.count % 26])))
+        self.trace.append(at_once(self.serving._check_model(new)))
         self.processor.add_request(new, None, queue=True)
         made, wave = self.core.preprocess_add_request(new)
         self.trace.append((made.request_id, wave))
@@ -171,6 +196,10 @@ class Engine:
             self.arrive()
         s.plan = self.plan
         output = s.schedule(throttle_prefills=False)
+        self.trace.append(self.worker.execute_model(output))
+        self.trace.append(self.runner._determine_batch_execution_and_padding(output.total_num_scheduled_tokens))
+        self.trace.append(self.module.dispatch_cg_and_sync_dp(output.total_num_scheduled_tokens))
+        self.trace.append(self.worker.sample_tokens(None))
         inner = {id for id in output.num_scheduled_tokens if s.requests[id].is_prefill_chunk}
         self.trace.append(list(output.num_scheduled_tokens.items()))
         results = s.update_from_output(output, model_runner_output=stubs.sampled(output, silent=inner))
@@ -179,7 +208,7 @@ class Engine:
             self.trace.append(self.processor.process_outputs(result.outputs, result.timestamp))
             for out in result.outputs:
                 if out.finish_reason is not None:
-                    s.kv_cache_manager.free(out)
+                    s.kv_cache_manager.free(request=out)
         if s.requests and rng.random() < 0.05:
             id = rng.choice(list(s.requests))
             self.trace.append(self.processor.abort_requests([id], True))
@@ -209,11 +238,15 @@ def exchange(app, body: bytes) -> list:
     async def send(message):
         sent.append((message["type"], message.get("body", b"").decode()))
 
-    scope = {"type": "http", "method": "POST", "path": "/v1/completions", "headers": []}
+    at_once(app({"type": "http", "method": "POST", "path": "/v1/completions", "headers": []}, receive, send))
+    return sent
+
+
+def at_once(coroutine):
     try:
-        app(scope, receive, send).send(None)
-    except StopIteration:
-        return sent
+        coroutine.send(None)
+    except StopIteration as end:
+        return end.value
     raise AssertionError("the application waits")
 
 
@@ -244,6 +277,8 @@ class Changed(ast.NodeTransformer):
             else:
                 node.args.args.insert(int(node.args.args[0].arg == "self"), ast.arg("added"))
         return node
+
+    visit_AsyncFunctionDef = visit_FunctionDef
 
     def visit_Call(self, node):
         self.generic_visit(node)

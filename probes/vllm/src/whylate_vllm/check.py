@@ -78,18 +78,17 @@ def entry_point(report: Report) -> dict:
 
 def hook_points(report: Report) -> list[dict]:
     """Does what the plugin does, in this process, where no engine is: imports vLLM's modules, and hooks them."""
-    imported = {}
     with redirect_stdout(sys.stderr):  # vLLM talks while it is imported
         os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
         hooks.log.setLevel(logging.CRITICAL)  # what it would say is in the report
         plugin.install()
         for name in plugin.HOOKS if identity.engine_version() else ():
             try:
-                imported[name] = importlib.import_module(name)
+                importlib.import_module(name)
+            except KeyboardInterrupt:
+                raise
             except BaseException as error:  # SystemExit too: it is vLLM's own code that runs here
-                if isinstance(error, KeyboardInterrupt):
-                    raise
-                if name not in hooks.missing:
+                if not isinstance(error, ModuleNotFoundError) or not name.startswith(error.name or " "):
                     hooks.missing.append(f"{name}: {type(error).__name__}: {error}")
     points = [{"point": guard.name, "parameters": signature(guard.original)} for guard in hooks.Guard.all if guard.original]
     for what in hooks.missing:

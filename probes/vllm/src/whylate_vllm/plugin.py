@@ -26,12 +26,16 @@ def install() -> None:
 
 
 def absent() -> list[str]:
-    """The modules that this vLLM does not have, without importing any: nothing else would ever say that they are not hooked."""
+    """The modules that this vLLM does not have, found without importing any: nothing else would ever say that they are not
+    hooked. Where a hook has several modules, for several versions, one is enough."""
     try:
-        engine = find_spec("vllm")
+        package = find_spec("vllm")
     except ValueError:  # made by hand, without a place
-        engine = None
-    return [name for name in HOOKS if engine and not found(name, engine)]
+        package = None
+    if package is None:
+        return []
+    modules = {hook: [name for name in HOOKS if HOOKS[name] is hook] for hook in HOOKS.values()}
+    return [" or ".join(names) for names in modules.values() if not any(found(name, package) for name in names)]
 
 
 def found(name: str, package) -> bool:

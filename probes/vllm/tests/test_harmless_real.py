@@ -3,6 +3,7 @@
 Run with the engine's Python. The load is drive.py's, of one seed.
 """
 
+import importlib
 import os
 import random
 from collections import deque
@@ -13,27 +14,25 @@ import pytest
 pytest.importorskip("vllm.v1.request", reason="vLLM is not importable: run this file with the engine's own Python")
 
 import drive
-import vllm.v1.core.block_pool as block_pool
-import vllm.v1.core.sched.scheduler as scheduling
 
-from whylate_vllm import engine as probe
-from whylate_vllm import hooks, ring
+from whylate_vllm import hooks, plugin, ring
 
 STEPS = 600
-CLASSES = scheduling.Scheduler, block_pool.BlockPool
+MODULES = [importlib.import_module(name) for name in plugin.HOOKS if name.startswith("vllm.v1.core.")]
 
 
 @pytest.fixture(scope="module", autouse=True)
 def hooked():
-    probe.hook_scheduler(scheduling)
-    probe.hook_block_pool(block_pool)
+    for module in MODULES:
+        plugin.HOOKS[module.__name__](module)
     assert not hooks.missing
 
 
 @contextmanager
 def unhooked():
     """vLLM's own methods, as if there were no probe."""
-    put_on = [(cls, name, method) for cls in CLASSES for name, method in vars(cls).items() if hasattr(method, "whylate")]
+    classes = {cls for module in MODULES for cls in vars(module).values() if isinstance(cls, type)}
+    put_on = [(cls, name, method) for cls in classes for name, method in vars(cls).items() if hasattr(method, "whylate")]
     assert len(put_on) > 8
     for cls, name, method in put_on:
         setattr(cls, name, method.__wrapped__)
@@ -46,8 +45,8 @@ def unhooked():
 
 def run(folder, asynchronous, between=lambda scheduler: None):
     """All that the scheduler decided and gave out. `between` is called half way."""
-    s = drive.build(folder, asynchronous, blocks=160)
-    load, rng, flight, trace = drive.Traffic(s, 1), random.Random(1), deque(), []
+    s = drive.build(folder, asynchronous, blocks=100)
+    load, rng, flight, trace = drive.Traffic(s, 1, rate=0.4), random.Random(1), deque(), []
     for step in range(STEPS):
         if step == STEPS // 2:
             between(s)

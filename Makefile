@@ -6,7 +6,7 @@ VERSION ?= 0.0.0-dev
 
 OLD ?=
 
-.PHONY: dist upgrade-test build test lint race fuzz bench bench-long probe-test scheduler-diff engine-env engine-smoke fixture vectors openapi
+.PHONY: dist upgrade-test build test lint race fuzz bench bench-long probe-test probe-wheel scheduler-diff engine-env engine-smoke fixture vectors openapi
 
 build:
 	go build -o whylate ./cmd/whylate
@@ -42,6 +42,10 @@ bench-long:
 # The probe's own tests, without an engine. Those that need vLLM's classes skip themselves, and run where engine-env has made one.
 probe-test:
 	scripts/probe-tests.sh
+
+# The probe as a wheel in dist/, to be installed offline.
+probe-wheel:
+	scripts/probe-wheel.sh
 
 # The ledger against the scheduler classes of real engines, driven without a model: about 5 minutes a version, and 6 GB each for
 # their environments. SEED=2 is another load; FIGURES=1 keeps the figures.

@@ -38,7 +38,7 @@ class Engine:
         outs = [SimpleNamespace(request_id=id, new_token_ids=[5], finish_reason=None) for id in ids]
         results = {0: SimpleNamespace(outputs=outs, timestamp=7.25)}
         cls.schedule = lambda self, throttle_prefills=False: self.next
-        cls.update_from_output = lambda self, output, model: results
+        cls.update_from_output = lambda self, scheduler_output, model_runner_output: results
         if hooked:
             probe.hook_scheduler(SimpleNamespace(Scheduler=cls))
         self.scheduler = s = cls(seqs=running)

@@ -116,7 +116,8 @@ def make_scheduler_class():
             request.num_preemptions += 1
             self.waiting.appendleft(request)
 
-        def update_from_output(self, output, model):
+        def update_from_output(self, scheduler_output, model_runner_output):
+            output, model = scheduler_output, model_runner_output
             outs = []
             for id in output.num_scheduled_tokens:
                 request = self.requests.get(id)

@@ -131,9 +131,10 @@ def hook_evict(cls) -> None:
         return
 
     @functools.wraps(original)
-    def _maybe_evict_cached_block(self, block):
+    def _maybe_evict_cached_block(self, *args, **kwargs):
+        block = argument(args, kwargs, 0, "block")
         block_hash = getattr(block, "block_hash", None)  # none afterwards
-        evicted = original(self, block)
+        evicted = original(self, *args, **kwargs)
         if evicted and guard.on:
             try:
                 found = getattr(self, "_whylate", None)

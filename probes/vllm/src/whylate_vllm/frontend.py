@@ -29,12 +29,7 @@ class Recorder:
         self.delivered: list[int] | None = None
         self.aborting = False
         self.labels = Labels()
-        self.ring = Ring("frontend", "loop", RING, abandoned=forget, capabilities={
-            "received": any(name.endswith(".build_app") for name in hooks.installed),
-            "submitted": "OutputProcessor.add_request" in hooks.installed,
-            "answered": "RequestState.make_request_output" in hooks.installed,
-            "delivered": "OutputProcessor.process_outputs" in hooks.installed,
-        } | self.labels.capabilities())  # fmt: skip
+        self.ring = Ring("frontend", "loop", RING, abandoned=forget, capabilities=capabilities() | self.labels.capabilities())
         if self.labels.why:
             self.ring.notice(4, self.labels.why)
         for name in hooks.missing:
@@ -44,6 +39,15 @@ class Recorder:
         """Only the first end counts: after a stop string the engine still reports an abort."""
         if handle := self.handles.pop(id, 0):
             self.ring.write(wire.ANSWERED, 0, monotonic_ns(), wire.answered(handle, reason, by, output))
+
+
+def capabilities() -> dict[str, bool]:
+    return {
+        "received": any(name.endswith(".build_app") for name in hooks.installed),
+        "submitted": "OutputProcessor.add_request" in hooks.installed,
+        "answered": "RequestState.make_request_output" in hooks.installed,
+        "delivered": "OutputProcessor.process_outputs" in hooks.installed,
+    }
 
 
 _local = threading.local()
@@ -173,7 +177,10 @@ class Watch:
 def watch(app) -> None:
     """Outermost, whether the middleware stack is still to be built or, as vLLM's SageMaker part does, was built already."""
     build = app.build_middleware_stack
+    if hasattr(build, "whylate"):
+        return  # a plugin beside this one stands between the two places of `build_app`
     app.build_middleware_stack = lambda: Watch(build())
+    app.build_middleware_stack.whylate = True
     if app.middleware_stack is not None:
         app.middleware_stack = Watch(app.middleware_stack)
 
@@ -204,8 +211,11 @@ def check_model(serving, args, kwargs):
 
 
 def hook_serving(module) -> None:
-    for cls in [value for value in vars(module).values() if isinstance(value, type) and "_check_model" in vars(value)]:
+    classes = [value for value in vars(module).values() if isinstance(value, type) and "_check_model" in vars(value)]
+    for cls in classes:
         around(cls, "_check_model", before=check_model)
+    if not classes:
+        hooks.lacks(f"{module.__name__}: no class with _check_model")
 
 
 # The engine's side of it.
@@ -288,13 +298,13 @@ def hook_make_request_output(cls) -> None:
         return
 
     @functools.wraps(original)
-    def make_request_output(self, new_token_ids, pooling_output, finish_reason, stop_reason, *args, **kwargs):
-        if finish_reason is not None and guard.on:
+    def make_request_output(self, *args, **kwargs):
+        if guard.on and (finish_reason := argument(args, kwargs, 2, "finish_reason")) is not None:
             try:
-                answered(self, finish_reason, stop_reason)
+                answered(self, finish_reason, argument(args, kwargs, 3, "stop_reason"))
             except Exception as error:
                 guard.blow(error)
-        return original(self, new_token_ids, pooling_output, finish_reason, stop_reason, *args, **kwargs)
+        return original(self, *args, **kwargs)
 
     hooks.replace(cls, "make_request_output", make_request_output, guard)
 

@@ -1,19 +1,16 @@
 """Wrapping vLLM's methods so that nothing of ours can ever reach vLLM."""
 
 import functools
-import logging
 import os
 import sys
+from contextlib import suppress
 from time import monotonic_ns
 
-from .ring import Refused, mine
-
-log = logging.getLogger("whylate_vllm")
-if not log.level:
-    log.setLevel(logging.WARNING)  # vLLM's API server raises the root's level to errors only
+from . import points
+from .ring import ERRORS, Refused, log, mine, rings
 
 installed: set[str] = set()
-missing: list[str] = []
+missing: list[str] = []  # what this vLLM does not have, or not as the probe reads it
 
 
 class Guard:
@@ -22,24 +19,36 @@ class Guard:
     all: list["Guard"] = []
     refused = False  # no ring can be had in this process
 
-    def __init__(self, name: str):
-        self.name, self.on = name, not Guard.refused
+    def __init__(self, name: str, original=None):
+        self.name, self.original, self.on = name, original, not Guard.refused
         Guard.all.append(self)
 
     def blow(self, error: Exception) -> None:
-        if isinstance(error, Refused):
-            Guard.refused = True
-            for guard in Guard.all:
-                guard.on = False
-            log.warning("whylate records nothing in this process: %s", error)
-            return
+        """Says so once, in the log and in this thread's ring. Never raises, whatever error, log and ring are like."""
         self.on = False
-        words = f"{self.name}: {type(error).__name__}: {error} ({place(error)})"
-        log.warning("whylate disabled a hook after an error: %s", words)
-        try:
-            mine.ring.failed(words)
-        except Exception:
-            pass  # there may be no ring yet; the log line stands
+        with suppress(Exception):
+            if isinstance(error, Refused):
+                self.refuse(error)
+            else:
+                words = " ".join(f"{self.name}: {type(error).__name__}: {error} ({place(error)})".split())
+                tell("whylate disabled a hook after an error", words)
+
+    def refuse(self, error: Refused) -> None:
+        """Without one of its rings the probe stays out of the process: half a record would be read as a whole one."""
+        for guard in Guard.all:
+            guard.on = False
+        if not Guard.refused:
+            Guard.refused = True
+            for ring in [ring for ring in rings if ring is not getattr(mine, "ring", None)]:
+                ring.words[ERRORS] += 1  # only its own thread may write frames to it
+            tell("whylate records nothing in this process", str(error))
+
+
+def tell(what: str, words: str) -> None:
+    with suppress(Exception):
+        log.warning("%s: %s", what, words)
+    with suppress(Exception):  # there may be no ring yet; the log line stands
+        mine.ring.failed(words)
 
 
 def place(error: Exception) -> str:
@@ -107,12 +116,20 @@ def around_function(module, name: str, after) -> None:
 
 def claim(owner, name: str, original) -> Guard | None:
     """The guard for a new hook; None where it exists already or this vLLM has no such thing."""
+    point = f"{owner.__name__}.{name}"
+    where = f"{getattr(owner, '__module__', '')}.{point}".lstrip(".")
     if original is None:
-        missing.append(f"{getattr(owner, '__module__', '')}.{owner.__name__}.{name}".lstrip("."))
-        log.warning("whylate finds no %s in this vLLM", missing[-1])
-    if original is None or hasattr(original, "whylate"):
-        return None
-    return Guard(f"{owner.__name__}.{name}")
+        lacks(where)
+    elif not hasattr(original, "whylate"):
+        if not (differs := points.differs(point, original)):
+            return Guard(point, original)
+        lacks(f"{where}: {differs}")
+    return None
+
+
+def lacks(what: str) -> None:
+    missing.append(what)
+    log.warning("whylate misses a hook point in this vLLM: %s", what)
 
 
 def replace(owner, name: str, wrapper, guard: Guard) -> None:
@@ -140,7 +157,7 @@ class WhenImported:
             if patch:
                 patch(module)
         except Exception as error:
-            log.warning("whylate cannot hook %s: %s", module.__name__, error)
+            lacks(f"{module.__name__}: {error}")
 
     def find_spec(self, name, path=None, target=None):
         if name not in self.patches:

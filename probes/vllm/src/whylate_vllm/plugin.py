@@ -1,9 +1,12 @@
 """Which of vLLM's modules are hooked, and how."""
 
+import os
 import sys
+from importlib.machinery import all_suffixes
+from importlib.util import find_spec
 
 from . import engine, frontend, worker
-from .hooks import WhenImported
+from .hooks import WhenImported, lacks
 
 API_SERVER = "vllm.entrypoints.launchers"
 
@@ -29,3 +32,23 @@ def install() -> None:
     if hasattr(sys.modules.get("__main__"), "build_app"):  # the server's module is run as a program
         patches["__main__"] = frontend.hook_build_app
     WhenImported(patches)
+    for name in absent():
+        lacks(name)
+
+
+def absent() -> list[str]:
+    """The modules that this vLLM does not have, found without importing any: nothing else would ever say that they are not
+    hooked. Where a hook has several modules, for several versions, one is enough."""
+    try:
+        package = find_spec("vllm")
+    except ValueError:  # made by hand, without a place
+        package = None
+    if package is None:
+        return []
+    modules = {hook: [name for name in HOOKS if HOOKS[name] is hook] for hook in HOOKS.values()}
+    return [" or ".join(names) for names in modules.values() if not any(found(name, package) for name in names)]
+
+
+def found(name: str, package) -> bool:
+    places = [os.path.join(place, *name.split(".")[1:]) for place in package.submodule_search_locations or ()]
+    return any(os.path.exists(place + suffix) for place in places for suffix in ("", *all_suffixes()))

@@ -1,6 +1,7 @@
 """Ring files: one per writing thread, written without locks, threads or system calls."""
 
 import fcntl
+import logging
 import mmap
 import os
 import sys
@@ -25,6 +26,10 @@ LOAD = 19
 
 mine = threading.local()  # .ring: the one that this thread opened last
 
+log = logging.getLogger("whylate_vllm")
+if not log.level:
+    log.setLevel(logging.WARNING)  # vLLM's API server raises the root's level to errors only
+
 
 class Refused(Exception):
     """No ring can be had, so the probe stays out of this process."""
@@ -36,14 +41,16 @@ class Ring:
         if sys.byteorder != "little":
             raise Refused("this host is big-endian")
         self.abandoned = abandoned
+        self.deleted = False
         self.head = self.at = self.sequence = 0
         self.due = NEVER
         try:
             self.size = max(int(os.environ.get("WHYLATE_RING_BYTES") or size), 4096) & ~7
             body = wire.hello(identity.hello(rank, role=role, thread=thread, clock=pair(), **hello))
             self._open(role, thread, body)
-        except (OSError, ValueError, AttributeError) as error:  # the last: this system has no such call
-            raise Refused(f"no ring in {identity.directory()}: {error}") from None
+        except Exception as error:  # a system without such a call, a size that no file can have
+            remedy = "'python -m whylate_vllm check' says what to change"
+            raise Refused(f"no ring in {identity.directory()}: {error}; {remedy}") from None
         mine.ring = self
         rings.append(self)
 
@@ -52,12 +59,9 @@ class Ring:
         os.makedirs(identity.directory(), 0o700, exist_ok=True)
         self.path = name(role, thread)
         draft = f"{self.path}.{os.urandom(4).hex()}"
-        self.fd = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        self.fd = create(draft)
         try:
-            os.fchmod(self.fd, 0o600)
-            fcntl.flock(self.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.posix_fallocate(self.fd, 0, HEADER + self.size)  # a full tmpfs fails here, and not with SIGBUS later
-            self.map = mmap.mmap(self.fd, HEADER + self.size, mmap.MAP_SHARED | mmap.MAP_POPULATE)
+            self.map = reserve(self.fd, HEADER + self.size)
             self.words = memoryview(self.map)[:256].cast("Q")
             self._introduce(hello)
             os.link(draft, self.path)
@@ -98,10 +102,25 @@ class Ring:
         self.words[WRITTEN] = self.sequence
 
     def clock(self) -> None:
+        self._look()
         before, realtime, after = pair()
         self.due = after + CLOCK_EVERY
         self.words[CLOCK], self.words[CLOCK + 1], self.words[CLOCK + 2] = before, realtime, after
         self.write(wire.CLOCK, 0, after, wire.clock(before, realtime, after))
+
+    def _look(self) -> None:
+        """Is the file still there, and whole? Every ten seconds at most, and before a record is written after a pause."""
+        status, whole = os.fstat(self.fd), HEADER + self.size
+        if status.st_size < whole:  # a write behind its end would be SIGBUS
+            self.close()
+            raise Refused(f"{self.path} was cut to {status.st_size} of {whole} bytes by another process; restart the engine")
+        if not status.st_nlink and not self.deleted:
+            self.deleted = True
+            log.warning(
+                "whylate's ring %s was deleted: only a reader that had opened it before sees what is recorded from here on; "
+                "restart the engine, and exempt the directory from whatever cleans it",
+                self.path,
+            )
 
     def notice(self, code: int, words: str) -> None:
         self.write(wire.NOTICE, 0, monotonic_ns(), wire.notice(code, words))
@@ -122,6 +141,25 @@ class Ring:
 
 
 rings: list[Ring] = []  # of this process
+
+
+def create(path: str) -> int:
+    """A new file that only its owner may open, locked by this process."""
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        os.fchmod(fd, 0o600)
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BaseException:
+        os.close(fd)
+        os.unlink(path)
+        raise
+    return fd
+
+
+def reserve(fd: int, size: int) -> mmap.mmap:
+    """A file without room fails here, and not with SIGBUS later."""
+    os.posix_fallocate(fd, 0, size)
+    return mmap.mmap(fd, size, mmap.MAP_SHARED | mmap.MAP_POPULATE)
 
 
 def pair() -> list[int]:

@@ -128,8 +128,9 @@ def claim(owner, name: str, original) -> Guard | None:
 
 
 def lacks(what: str) -> None:
-    missing.append(what)
-    log.warning("whylate misses a hook point in this vLLM: %s", what)
+    if what not in missing:  # once, in however many modules it should be
+        missing.append(what)
+        log.warning("whylate misses a hook point in this vLLM: %s", what)
 
 
 def replace(owner, name: str, wrapper, guard: Guard) -> None:

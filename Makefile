@@ -48,7 +48,7 @@ probe-wheel:
 	scripts/probe-wheel.sh
 
 # The ledger against the scheduler classes of real engines, driven without a model: about 5 minutes a version, and 6 GB each for
-# their environments. SEED=2 is another load; FIGURES=1 keeps the figures.
+# their environments. SEED=2 is another load; FIGURES=1 keeps the figures. In a short run what is rare may not occur.
 VERSIONS ?= 0.20.2 0.24.0 0.30.0 0.32.0
 ITERATIONS ?= 100000
 SEED ?= 1

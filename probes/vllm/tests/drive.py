@@ -36,7 +36,7 @@ def build(
     folder, asynchronous=False, blocks=220, seqs=16, budget=128, length=1024, chunked=True, caching=True, drafts=0,
     adapters=0, stages=1, runner=1, **scheduler,
 ):  # fmt: skip
-    """`stages` of a pipeline; with the second model runner, asynchronous scheduling keeps one decision more than that in flight."""
+    """`stages` of a pipeline; with the second runner, asynchronous scheduling keeps one decision more than that in flight."""
     os.environ["VLLM_USE_V2_MODEL_RUNNER"] = "0"  # the configuration would look for Triton; only the scheduler is wanted
     model = ModelConfig(model=str(make(folder)), skip_tokenizer_init=True, dtype="float32", max_model_len=length)
     config = VllmConfig(

@@ -36,7 +36,9 @@ WEATHERS = {
     "plain": {},
     "tight pool": {"blocks": (70, 130), "limit": 300},
     "two in flight": {"asynchronous": True, "blocks": (90, 200)},
-    "three in flight": {"asynchronous": True, "stages": 2, "runner": 2, "blocks": (70, 130), "limit": 300, "rate": 0.3},
+    "three in flight": {
+        "asynchronous": True, "stages": 2, "runner": 2, "blocks": (70, 130), "limit": 300, "rate": 0.3, "trace": 0.8,
+    },
     "priority": {"policy": "priority", "priorities": True, "blocks": (70, 110), "limit": 300, "rate": 0.3, "seqs": (12, 24)},
     "priority, two in flight": {"policy": "priority", "priorities": True, "asynchronous": True, "blocks": (70, 160)},
     "drafts": {"drafts": (1, 5)},
@@ -62,7 +64,7 @@ WEATHERS = {
     },
 }  # fmt: skip
 LOAD = "priorities", "grammars", "sessions", "pace", "rate", "longest", "limit", "groups"
-OWN = "resets", "pauses"
+OWN = "resets", "pauses", "trace"
 
 
 def configuration(weather: str, rng) -> dict:
@@ -95,7 +97,7 @@ class Run:
         )
         core = drive.Core(self.scheduler.vllm_config)
         self.load = drive.Traffic(self, self.rng.random(), reuse=0, make=core.receive, **load)
-        self.truth, self.trace = Truth(type(self.scheduler)), trace
+        self.truth, self.trace = Truth(type(self.scheduler)), settings.get("trace", trace)  # what is rare, more often
         self.flight, self.depth = deque(), versions.depth(self.scheduler.vllm_config)
         self.evicted = Counter()  # last user's id: blocks
         self.follow_blocks()

@@ -47,7 +47,9 @@ WAITING = [
     ("scheduler_reserve_full_isl", ALLOCATION),
     ("new_blocks is None", ALLOCATION),
 ]
-HEADED = ("defer_prefills", "padded_num_tokens", "enable_chunked_prefill", "num_new_tokens == 0", "reserve_full_isl", "new_blocks")
+HEADED = (
+    "defer_prefills", "padded_num_tokens", "enable_chunked_prefill", "num_new_tokens == 0", "reserve_full_isl", "new_blocks",
+)  # fmt: skip
 STATUS = {
     "WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR": (GRAMMAR, 0),
     "WAITING_FOR_REMOTE_KVS": (REMOTE, 0),

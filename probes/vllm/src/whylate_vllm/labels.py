@@ -42,5 +42,6 @@ def read_key(path: str) -> tuple[bytes, str]:
     except (OSError, ValueError) as error:
         return b"", f"WHYLATE_KEY_FILE {path}: {error}"
     if len(key) != KEY_SIZE:
-        return b"", f"WHYLATE_KEY_FILE {path}: {2 * KEY_SIZE} hex digits are wanted, make them with 'openssl rand -hex {KEY_SIZE}'"
+        wanted = f"{2 * KEY_SIZE} hex digits are wanted, make them with 'openssl rand -hex {KEY_SIZE}'"
+        return b"", f"WHYLATE_KEY_FILE {path}: {wanted}"
     return key, ""

@@ -24,6 +24,7 @@ MEMORY, ADMINISTRATIVE = 1, 2
 PENALTIES, GRAMMAR, ADAPTER, MULTIMODAL, SESSION = 1, 2, 4, 8, 16
 WHOLE_VOCABULARY = 32767
 ERROR = 4
+OF_HASHES = "cache_filled", "cache_evicted"  # not seen without them
 REASONS = {
     "FINISHED_STOPPED": 1,
     "FINISHED_LENGTH_CAPPED": 2,
@@ -82,7 +83,7 @@ class Recorder:
             abandoned=abandoned,
             depth=versions.depth(config),
             settings=settings(scheduler),
-            capabilities=capabilities(hashes=self.hashing, **({} if self.hashing else {"cache_filled": False, "cache_evicted": False})),
+            capabilities=capabilities(hashes=self.hashing, **{} if self.hashing else dict.fromkeys(OF_HASHES, False)),
             hashes={
                 "on": self.hashing,
                 "algorithm": str(cache.prefix_caching_hash_algo),

@@ -203,9 +203,17 @@ func TestStoreCommands(t *testing.T) {
 	if _, err := c.Import(t.Context(), api.ImportQuery{Name: "demo"}, bytes.NewReader(demoCapture)); err != nil {
 		t.Fatal(err)
 	}
-	until(t, func() bool {
+	until(t, func() bool { // all of it is sealed: nothing comes to what is listed, merged and exported
 		st, err := c.StoreState(t.Context())
-		return err == nil && len(st.Periods) > 0
+		o, oerr := c.Overview(t.Context())
+		if err != nil || oerr != nil {
+			return false
+		}
+		sealed := 0
+		for _, p := range st.Periods {
+			sealed += int(p.Requests)
+		}
+		return sealed > 0 && sealed == o.Requests
 	})
 	to := func(role string, args ...string) []string {
 		return append([]string{"store"}, append(args, "--server", "http://"+s.address, "--token-file", file(role))...)
@@ -221,7 +229,7 @@ func TestStoreCommands(t *testing.T) {
 		{to("viewer", "compact"), ExitFailed, "use one of the role operator"},
 		{to("viewer", "export", file("refused")), ExitFailed, "operator"},
 		{to("operator", "verify"), ExitOK, "periods are whole"},
-		{to("operator", "compact"), ExitOK, "0 periods fewer"},
+		{to("operator", "compact"), ExitOK, "periods fewer"},
 		{to("operator", "export", file("out")), ExitOK, "exported to " + file("out")},
 		{to("operator", "export", file("refused")), ExitOK, ""}, // the refusal left nothing there
 		{[]string{"store", "ls", "--data-dir", dir}, ExitFailed, "another process has it open"},

@@ -78,9 +78,9 @@ func fleet(s *figure.Sheet, l load) error {
 	}
 
 	var quiet, sealing []time.Duration
-	iterations := uint64(0)
+	iterations, busy := uint64(0), 0
 	for _, h := range hosts {
-		iterations += h.iterations
+		iterations, busy = iterations+h.iterations, busy+h.busy
 		for _, a := range h.acks {
 			if p.sealing(a.sent, a.sent.Add(a.took)) {
 				sealing = append(sealing, a.took)
@@ -100,6 +100,7 @@ func fleet(s *figure.Sheet, l load) error {
 	report("acknowledged_p99_during_a_seal", quantile(sealing, 0.99), "ms")
 	// Without a hiccup: no more than twice what it is otherwise, in one run.
 	s.AtMost(l.name+"/acknowledged_p99_seal_to_quiet", quantile(sealing, 0.99)/quantile(quiet, 0.99), "ratio", 2)
+	report("busy_answers", float64(busy), "count")
 	report("seals", float64(len(p.seals)), "count")
 	report("server_cpu", 100*watch.cpu.Seconds()/l.length.Seconds(), "% of a core")
 	report("explain_live_p50", quantile(watch.live, 0.5), "ms")
@@ -123,13 +124,14 @@ type host struct {
 	first      int
 	target     string
 	iterations uint64
+	busy       int // answers of the server that it was
 
 	mu   sync.Mutex
 	acks []ack
 	ids  []string // of requests that are over, oldest first
 }
 
-// ack is the time from giving data to the connection to knowing that they are on the server's disk.
+// ack is the time from when data were there to be sent to knowing that they are on the server's disk.
 type ack struct {
 	sent time.Time
 	took time.Duration
@@ -174,8 +176,8 @@ func (h *host) run(ctx context.Context) error {
 			return err
 		}
 	}
-	sent := map[uint64]time.Time{}
-	number, acked, opened := uint64(0), uint64(0), 0
+	w := window{c: c}
+	opened := 0
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
 	for {
@@ -187,19 +189,17 @@ func (h *host) run(ctx context.Context) error {
 				switch {
 				case e.Err != nil:
 					return e.Err
-				case e.Busy != 0:
-					return errors.New("the server was busy: the load is more than it can take")
 				case e.Opened != nil:
 					opened++
+				case e.Busy != 0:
+					h.busy++
+					w.again(e.Busy, e.Retry)
 				}
-				for now := time.Now(); acked < e.Acked; {
-					acked++
-					h.mu.Lock()
-					h.acks = append(h.acks, ack{sent[acked], now.Sub(sent[acked])})
-					h.mu.Unlock()
-					delete(sent, acked)
-				}
+				h.mu.Lock()
+				h.acks = w.acked(e.Acked, h.acks)
+				h.mu.Unlock()
 			}
+			w.send()
 		case <-tick.C:
 			if opened < len(sources) {
 				continue
@@ -214,17 +214,71 @@ func (h *host) run(ctx context.Context) error {
 				}
 			}
 			for i, src := range sources {
-				if len(src.Frames) == 0 {
-					continue
+				if len(src.Frames) > 0 {
+					h.note(src)
+					w.put(uint16(i+1), slices.Concat(src.Frames...))
+					src.Frames = src.Frames[:0]
 				}
-				h.note(src)
-				number++
-				sent[number] = time.Now()
-				c.Frames(uint16(i+1), number, slices.Concat(src.Frames...))
-				src.Frames = src.Frames[:0]
 			}
+			w.send()
 		}
 	}
+}
+
+// window holds what is not acknowledged, and sends as much of it at once as an agent does.
+type window struct {
+	c       *stream.Conn
+	items   []item
+	sent    int    // of items
+	bytes   int    // of those that are sent
+	acks    uint64 // number of the last item that is acknowledged
+	holdOff time.Time
+}
+
+type item struct {
+	source uint16
+	frames []byte
+	born   time.Time
+}
+
+// onTheWay is how much an agent has on its way at most (agent.Settings.Window).
+const onTheWay = 2 << 20
+
+func (w *window) put(source uint16, frames []byte) {
+	w.items = append(w.items, item{source, frames, time.Now()})
+}
+
+func (w *window) send() {
+	for w.sent < len(w.items) && time.Now().After(w.holdOff) {
+		k := w.items[w.sent]
+		if w.sent > 0 && w.bytes+len(k.frames) > onTheWay {
+			return
+		}
+		w.c.Frames(k.source, w.acks+uint64(w.sent)+1, k.frames)
+		w.sent++
+		w.bytes += len(k.frames)
+	}
+}
+
+// again takes back what a busy server did not take, from a number on.
+func (w *window) again(from uint64, after time.Duration) {
+	w.c.Rewind()
+	w.sent = min(w.sent, int(from-w.acks-1))
+	w.bytes = 0
+	for _, k := range w.items[:w.sent] {
+		w.bytes += len(k.frames)
+	}
+	w.holdOff = time.Now().Add(after)
+}
+
+// acked takes up to a number out of the window, and adds how long each took since it was there to be sent.
+func (w *window) acked(to uint64, acks []ack) []ack {
+	for now := time.Now(); w.acks < to && w.sent > 0; w.acks++ {
+		k := w.items[0]
+		acks = append(acks, ack{k.born, now.Sub(k.born)})
+		w.items, w.sent, w.bytes = w.items[1:], w.sent-1, w.bytes-len(k.frames)
+	}
+	return acks
 }
 
 // note remembers the ids of some requests that begin.

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -66,6 +67,9 @@ func logger(c *config.Config, e *env) *slog.Logger {
 
 // serve runs a server until ctx ends: parts start in order, and stop in reverse.
 func serve(ctx context.Context, c *config.Config, log *slog.Logger) (err error) {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(50) // most of a server's memory is the hot period: as much again for what is garbage would be gigabytes
+	}
 	st, err := embedded.Open(filepath.Join(c.DataDir, "store"), embedded.Options{SegmentBytes: c.Store.WAL.SegmentBytes, Writer: "whylate " + Version})
 	if err != nil {
 		return err

@@ -148,10 +148,9 @@ func (l *Ledger) Account(r *ledger.Request) *account.Account {
 		return a.Account
 	}
 	a := account.Of(r, m, l.Book.Now)
-	if len(l.accounts) >= mostKept {
-		clear(l.accounts)
+	if _, ok := l.accounts[r]; ok || len(l.accounts) < mostKept { // beyond it those that are kept stay, and the others are made each time
+		l.accounts[r] = made{a, m, l.Book.Now, facts}
 	}
-	l.accounts[r] = made{a, m, l.Book.Now, facts}
 	return a
 }
 

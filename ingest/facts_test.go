@@ -19,7 +19,19 @@ func told(t *testing.T, depth int, messages ...wire.Message) *ledger.Book {
 	}
 	hello := &wire.Hello{Protocol: [2]uint16{wire.Major, wire.Minor}, Role: "engine", Thread: "scheduler", Depth: depth,
 		Clock: [3]int64{1, 1, 1}, Engine: wire.Engine{Name: "vllm", Replica: "e", Incarnation: "i"}}
-	for n, m := range append([]wire.Message{hello}, messages...) {
+	feed(t, a, id, append([]wire.Message{hello}, messages...))
+	b := a.Book()
+	noGaps(t, b)
+	if len(b.Engines) != 1 {
+		t.Fatalf("%d engines", len(b.Engines))
+	}
+	return b
+}
+
+// feed gives a source's messages to an assembler, numbered from 1.
+func feed(t *testing.T, a *ingest.Assembler, source uint16, messages []wire.Message) {
+	t.Helper()
+	for n, m := range messages {
 		raw, err := wire.Append(nil, uint64(n+1), m)
 		if err != nil {
 			t.Fatal(err)
@@ -28,16 +40,10 @@ func told(t *testing.T, depth int, messages ...wire.Message) *ledger.Book {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := a.Frame(id, f); err != nil {
+		if err := a.Frame(source, f); err != nil {
 			t.Fatal(err)
 		}
 	}
-	b := a.Book()
-	noGaps(t, b)
-	if len(b.Engines) != 1 {
-		t.Fatalf("%d engines", len(b.Engines))
-	}
-	return b
 }
 
 func decision(n uint64, at int64, tokens uint32, more wire.Scheduled) *wire.Scheduled {
@@ -234,19 +240,7 @@ func TestStepsBelongToTheirIteration(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for n, m := range append([]wire.Message{hello}, messages...) {
-				raw, err := wire.Append(nil, uint64(n+1), m)
-				if err != nil {
-					t.Fatal(err)
-				}
-				f, _, err := wire.ParseFrame(raw)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if err := a.Frame(id, f); err != nil {
-					t.Fatal(err)
-				}
-			}
+			feed(t, a, id, append([]wire.Message{hello}, messages...))
 		}
 		b := a.Book()
 		noGaps(t, b)

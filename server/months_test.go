@@ -71,6 +71,11 @@ func TestWhatNeverEndsIsSealedAllTheSame(t *testing.T) {
 				records = append(records, record(t, e.Front, raw))
 			}
 		}
+		raw, err := wire.Append(nil, 2_000_000, &wire.Received{Time: e.Now() + int64(time.Second), HTTP: 200_000, RequestID: fmt.Sprintf("hanging-%d", life), Path: "/v1/completions"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		records = append(records, record(t, e.Front, raw))
 		if err := s.accept(ctx, records); err != nil {
 			t.Fatal(err)
 		}
@@ -110,6 +115,11 @@ func TestWhatNeverEndsIsSealedAllTheSame(t *testing.T) {
 	for n := 1; n <= refused; n++ {
 		if k := seen[fmt.Sprintf("refused-%d", n)]; k != 1 {
 			t.Fatalf("refused-%d is listed %d times", n, k)
+		}
+	}
+	for life := range 6 {
+		if n := seen[fmt.Sprintf("hanging-%d", life)]; n != 1 {
+			t.Errorf("hanging-%d is listed %d times", life, n)
 		}
 	}
 	if lost < 6*6 {

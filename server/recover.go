@@ -45,17 +45,22 @@ func (s *Server) recover(ctx context.Context) error {
 	return nil
 }
 
-// forget lets go of what is sealed of an engine. Of the sequences that ended by then only those that isSealed knows go: one whose
-// exchange ended later is not sealed yet.
-func (h *hot) forget(id ledger.EngineID, through uint64, isSealed func(*ledger.Sequence) bool) {
+// change does something to the assembler that no frame tells, and shows it.
+func (h *hot) change(do func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	gone := h.a.ForgetIf(id, through, isSealed)
-	h.l.Forget(gone)
+	do()
 	h.l.Refresh(h.a.Live())
 }
 
-// recoverUnserved lets go of requests that no engine took up and that are sealed.
+// forget lets go of what is sealed of an engine. Of the sequences that ended by then only those that isSealed knows go: one whose
+// exchange ended later is not sealed yet.
+func (h *hot) forget(id ledger.EngineID, through uint64, isSealed func(*ledger.Sequence) bool) {
+	h.change(func() { h.l.Forget(h.a.ForgetIf(id, through, isSealed)) })
+}
+
+// recoverUnserved lets go of requests that no engine took up and that are sealed: those too whose exchange was given up, and which the log
+// brings back open.
 func (s *Server) recoverUnserved(ctx context.Context, periods []store.PeriodInfo) error {
 	var last int64
 	for _, p := range periods {
@@ -64,16 +69,16 @@ func (s *Server) recoverUnserved(ctx context.Context, periods []store.PeriodInfo
 		}
 	}
 	unlock := s.hot.lock()
-	var over []*ledger.Request
+	var candidates []*ledger.Request
 	first := last
 	for _, r := range s.hot.l.Book.Requests {
-		if t := endOfUnserved(r); t != 0 && t <= last {
-			over = append(over, r)
+		if !slices.ContainsFunc(r.Sequences, func(q *ledger.Sequence) bool { return q.Engine != nil }) && r.FirstSeen() <= last {
+			candidates = append(candidates, r)
 			first = min(first, r.FirstSeen())
 		}
 	}
 	unlock()
-	if len(over) == 0 {
+	if len(candidates) == 0 {
 		return nil
 	}
 	type key struct {
@@ -94,7 +99,7 @@ func (s *Server) recoverUnserved(ctx context.Context, periods []store.PeriodInfo
 		}
 	}
 	var sealed []*ledger.Request
-	for _, r := range over {
+	for _, r := range candidates {
 		is := known[key{r.FirstSeen(), r.RequestID, r.Path}]
 		if ids := r.IDs(); !is && r.Received == 0 && len(ids) > 0 { // only its client spoke of it: it is in no list
 			refs, err := s.store.Find(ctx, ids[0], 100)
@@ -113,37 +118,29 @@ func (s *Server) recoverUnserved(ctx context.Context, periods []store.PeriodInfo
 
 // abandon ends what nothing has come of for long.
 func (h *hot) abandon(alive func(ledger.EngineID) bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.a.Abandon(h.now().UnixNano(), patience, alive)
-	h.l.Refresh(h.a.Live())
+	h.change(func() { h.a.Abandon(h.now().UnixNano(), patience, alive) })
 }
 
 // abandonIf ends what was given up before.
 func (h *hot) abandonIf(lost func(*ledger.Sequence) bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.a.AbandonIf(lost)
-	h.l.Refresh(h.a.Live())
+	h.change(func() { h.a.AbandonIf(lost) })
 }
 
 // forgetUnserved lets go of requests that no engine took up.
 func (h *hot) forgetUnserved(requests []*ledger.Request) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.a.ForgetUnserved(requests)
-	h.l.Forget(requests)
-	h.l.Refresh(h.a.Live())
+	h.change(func() {
+		h.a.ForgetUnserved(requests)
+		h.l.Forget(requests)
+	})
 }
 
 // retire lets go of engines that nothing has come of for very long.
 func (h *hot) retire(alive func(ledger.EngineID) bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for _, e := range h.a.Retire(h.now().UnixNano(), silence, alive) {
-		h.l.ForgetEngine(e)
-	}
-	h.l.Refresh(h.a.Live())
+	h.change(func() {
+		for _, e := range h.a.Retire(h.now().UnixNano(), silence, alive) {
+			h.l.ForgetEngine(e)
+		}
+	})
 }
 
 func readCapture(in io.Reader, name string, sink wire.Sink) error {

@@ -160,7 +160,7 @@ func (s *Server) Requests(ctx context.Context, q api.RequestsQuery) (*api.Reques
 	if err != nil {
 		return nil, storeError(err)
 	}
-	rows := unsealed(out, page.Rows)
+	rows := withoutSealed(out, page.Rows)
 	for i := range page.Rows {
 		rows = append(rows, sealedRow(&page.Rows[i], q.Sort))
 	}
@@ -182,8 +182,8 @@ func (s *Server) Requests(ctx context.Context, q api.RequestsQuery) (*api.Reques
 	return out, nil
 }
 
-// unsealed gives the rows of a list of the hot period without those that have been sealed since it was made.
-func unsealed(hot *api.RequestList, sealed []store.Listed) []api.RequestRow {
+// withoutSealed gives the rows of a list of the hot period without those that have been sealed since it was made.
+func withoutSealed(hot *api.RequestList, sealed []store.Listed) []api.RequestRow {
 	type key struct {
 		name     string
 		received int64

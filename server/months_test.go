@@ -50,7 +50,7 @@ func TestWhatNeverEndsIsSealedAllTheSame(t *testing.T) {
 	var clock atomic.Int64
 	clock.Store(scenario.Epoch)
 	now := func() time.Time { return time.Unix(0, clock.Load()) }
-	begin := func() *running { return startAt(t, disk, now) }
+	begin := func() *running { return startWith(t, disk, Settings{Now: now, HotPeriod: time.Second}) }
 	s := begin()
 	refused := 0
 	for life := range 6 { // an engine is started, dies in the middle of its work, and another takes its place

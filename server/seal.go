@@ -116,7 +116,7 @@ func (s *Server) unsealed() (n int) {
 
 // sealAgain seals at regular intervals, and before its time where too much is in memory.
 func (s *Server) sealAgain(ctx context.Context) {
-	due, full := time.NewTicker(s.set.SealEvery), time.NewTicker(time.Second)
+	due, full := time.NewTicker(s.set.SealEvery), time.NewTicker(s.set.FullEvery)
 	defer due.Stop()
 	defer full.Stop()
 	for {

@@ -29,7 +29,8 @@ type Settings struct {
 	HotPeriod time.Duration // how much stays in memory beyond what is alive; 0 = 5 min
 	// HotIterations is how many iterations of all engines together stay in memory, whatever the hot period; 0 = 4,000,000.
 	HotIterations int
-	InFlight      int64 // bytes on disk that may wait to be taken up; 0 = 256 MiB
+	FullEvery     time.Duration // how often it is looked whether there are more; 0 = 1 s
+	InFlight      int64         // bytes on disk that may wait to be taken up; 0 = 256 MiB
 	Retention     store.Policy
 	Log           *slog.Logger     // nil = slog.Default()
 	Now           func() time.Time // nil = time.Now
@@ -52,6 +53,9 @@ func (s Settings) withDefaults() Settings {
 	}
 	if s.HotIterations == 0 {
 		s.HotIterations = 4_000_000
+	}
+	if s.FullEvery == 0 {
+		s.FullEvery = time.Second
 	}
 	if s.InFlight == 0 {
 		s.InFlight = 256 << 20

@@ -43,17 +43,18 @@ type running struct {
 
 func start(t *testing.T, disk vfs.FS, now time.Time) *running {
 	t.Helper()
-	return startAt(t, disk, func() time.Time { return now })
+	return startWith(t, disk, Settings{Now: func() time.Time { return now }, HotPeriod: time.Second})
 }
 
-// startAt is start with a clock that may go on.
-func startAt(t *testing.T, disk vfs.FS, now func() time.Time) *running {
+// startWith is start with other settings. It seals when it is told to, never by itself.
+func startWith(t *testing.T, disk vfs.FS, set Settings) *running {
 	t.Helper()
 	st, err := embedded.Open("/data", embedded.Options{FS: disk})
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := New(st, Settings{Now: now, SealEvery: time.Hour, HotPeriod: time.Second})
+	set.SealEvery, set.FullEvery = time.Hour, time.Hour
+	s := New(st, set)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx) }()
@@ -159,8 +160,7 @@ func TestSameAnswersFileHotSealedRestarted(t *testing.T) {
 func TestSealsBeforeItsTimeWhenMemoryIsFull(t *testing.T) {
 	book, raw := demo(t)
 	file := NewLocal(book)
-	s := start(t, vfs.NewMemory(), time.Unix(0, book.Now))
-	s.set.HotPeriod, s.set.HotIterations = time.Hour, 2500
+	s := startWith(t, vfs.NewMemory(), Settings{Now: func() time.Time { return time.Unix(0, book.Now) }, HotPeriod: time.Hour, HotIterations: 2500})
 	if _, err := s.Import(context.Background(), api.ImportQuery{Name: "demo"}, bytes.NewReader(raw)); err != nil {
 		t.Fatal(err)
 	}

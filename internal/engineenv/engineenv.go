@@ -1,4 +1,4 @@
-// Package engineenv finds, and makes where it must, the Python environments of real engines.
+// Package engineenv finds, and makes where it must, the Python environments of real engines, and runs an engine in one.
 package engineenv
 
 import (

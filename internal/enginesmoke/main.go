@@ -108,7 +108,7 @@ func (s *smoke) play(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := prepare(ctx, python, s.dir); err != nil {
+	if err := engineenv.Prepare(ctx, python, s.dir); err != nil {
 		return err
 	}
 	rings := filepath.Join(s.dir, "rings")
@@ -116,12 +116,12 @@ func (s *smoke) play(ctx context.Context) error {
 		return err
 	}
 	fmt.Printf("starting vLLM %s with empty compile caches\n", version)
-	e, err := start(ctx, python, s.dir)
+	e, err := engineenv.Start(ctx, engineenv.Options{Python: python, Dir: s.dir, Rings: rings, Env: []string{"WHYLATE_DEPLOYMENT=smoke", "WHYLATE_REPLICA=vllm-0"}})
 	if err != nil {
 		return err
 	}
-	defer e.stop()
-	fmt.Printf("healthy after %.0f s\n", time.Since(e.since).Seconds())
+	defer e.Stop()
+	fmt.Printf("healthy after %.0f s\n", time.Since(e.Started).Seconds())
 
 	capture := exec.Command(s.binary, "capture", "--ring-dir", rings, filepath.Join(s.dir, "capture.wlc"))
 	capture.Stderr = os.Stderr
@@ -137,7 +137,7 @@ func (s *smoke) play(ctx context.Context) error {
 		fmt.Printf("%d requests played in %.0f s\n", len(load), time.Since(begun).Seconds())
 		time.Sleep(2 * time.Second)
 	}
-	if s.metrics, err = e.metrics(); err != nil {
+	if s.metrics, err = e.Metrics(); err != nil {
 		return err
 	}
 	if err := os.WriteFile(filepath.Join(s.dir, "metrics.prom"), []byte(s.metrics), 0o644); err != nil {
@@ -147,12 +147,12 @@ func (s *smoke) play(ctx context.Context) error {
 	if err := capture.Wait(); err != nil {
 		return fmt.Errorf("whylate capture: %w", err)
 	}
-	e.stop()
+	e.Stop()
 	return s.readLog()
 }
 
 // replay plays one load and records what its clients saw beside the capture.
-func (s *smoke) replay(ctx context.Context, e *engine, i int, load []experiment.Request) (err error) {
+func (s *smoke) replay(ctx context.Context, e *engineenv.Engine, i int, load []experiment.Request) (err error) {
 	f, err := os.Create(filepath.Join(s.dir, fmt.Sprintf("client-%d.wlc", i)))
 	if err != nil {
 		return err
@@ -172,7 +172,7 @@ func (s *smoke) replay(ctx context.Context, e *engine, i int, load []experiment.
 	if err != nil {
 		return err
 	}
-	_, err = replay.Run(ctx, replay.Options{Base: e.url, Model: "tiny", Run: run, Seed: uint64(i), Prompt: experiment.PromptOptions{Seed: uint64(i)},
+	_, err = replay.Run(ctx, replay.Options{Base: e.URL, Model: engineenv.Model, Run: run, Seed: uint64(i), Prompt: experiment.PromptOptions{Seed: uint64(i)},
 		Recorder: func(r replay.Result) { recorder.Record(r); s.results = append(s.results, r) }}, load)
 	return errors.Join(err, recorder.Close())
 }

@@ -55,7 +55,7 @@ func TestBenchOverheadRefusesWhatMakesNoSense(t *testing.T) {
 		{append([]string{"--workload", bad}, command...), ExitFailed, "workload line 1: prompt_tokens: -5"},
 		{append([]string{"--workload", "-"}, command...), ExitUsage, "empty"},
 		{append([]string{"--wrong"}, command...), ExitUsage, "--help"},
-		{[]string{"--on", "ftp://x", "--off", "http://y"}, ExitFailed, `base URL "ftp://x"`},
+		{[]string{"--on", "ftp://x", "--off", "ftp://x"}, ExitFailed, `base URL "ftp://x"`},
 	} {
 		status, out, errOut := run(t, append([]string{"bench", "overhead"}, c.args...)...)
 		if status != c.status || !strings.Contains(errOut, c.says) || out != "" {

@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -81,9 +82,12 @@ func (f *fake) Usage() (Usage, error) {
 func newFakes(t *testing.T, fail func(request int64) bool) *fakes {
 	f := &fakes{fresh: true}
 	var requests atomic.Int64
+	var mu sync.Mutex
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
-		f.prompts = append(f.prompts, string(body)) // one request at a time
+		mu.Lock()
+		f.prompts = append(f.prompts, string(body))
+		mu.Unlock()
 		if n := requests.Add(1); fail != nil && fail(n) {
 			http.Error(w, "the engine is dead", http.StatusInternalServerError)
 			return

@@ -127,7 +127,7 @@ type running struct {
 }
 
 // healthEvery is how often a starting server is asked.
-const healthEvery = 250 * time.Millisecond
+const healthEvery = 100 * time.Millisecond
 
 // healthy waits until the server says that it is well.
 func (s *running) healthy(ctx context.Context, limit time.Duration) error {

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -43,6 +44,7 @@ func serve(args []string) int {
 	port := set.String("port", "", "")
 	probe := set.String("probe", os.Getenv("WHYLATE_PROBE"), "")
 	ill := set.String("ill", "", "")
+	set.String("of", "", "the test that starts it")
 	_ = set.Parse(args)
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
@@ -110,16 +112,16 @@ func serve(args []string) int {
 	return 0
 }
 
-// bench starts that server, with more of its flags, and gives it 40 requests in 0.4 s and 10 at once.
+// bench starts that server, with more of its flags, and gives it 20 requests in 0.2 s and 10 at once.
 func bench(t *testing.T, reader string, args ...string) (*overhead.Bench, *overhead.Command) {
 	t.Helper()
-	workload, err := overhead.Steady(100, 400*time.Millisecond, 3, 8)
+	workload, err := overhead.Steady(100, 200*time.Millisecond, 3, 8)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &overhead.Command{Args: append([]string{os.Args[0], "server", "--port", "{port}"}, args...), Dir: t.TempDir(), Rings: t.TempDir(),
+	c := &overhead.Command{Args: append([]string{os.Args[0], "server", "--port", "{port}", "--of", t.Name()}, args...), Dir: t.TempDir(), Rings: t.TempDir(),
 		Limit: time.Minute, Read: overhead.Reading{Kind: reader, Program: os.Args[0]}}
-	return &overhead.Bench{Servers: c, Pairs: 3, Load: overhead.Load{Workload: workload, WarmUp: 300 * time.Millisecond, Burst: 10}}, c
+	return &overhead.Bench{Servers: c, Pairs: 3, Load: overhead.Load{Workload: workload, WarmUp: 100 * time.Millisecond, Burst: 10}}, c
 }
 
 func measured(t *testing.T, r *overhead.Report) map[string]overhead.Comparison {
@@ -132,6 +134,7 @@ func measured(t *testing.T, r *overhead.Report) map[string]overhead.Comparison {
 }
 
 func TestRealProcessesAreMeasured(t *testing.T) {
+	t.Parallel()
 	b, c := bench(t, overhead.Agent)
 	r, err := b.Run(t.Context())
 	if err != nil {
@@ -152,7 +155,7 @@ func TestRealProcessesAreMeasured(t *testing.T) {
 			t.Errorf("%s is not compared: %+v", name, got)
 		}
 	}
-	// 40 + 10 requests of 8 iterations, 2 records each of more than 50 bytes; less for their time is not known.
+	// 20 + 10 requests of 8 iterations, 2 records each of more than 50 bytes; less for their time is not known.
 	if v := *m["ring_bytes"].On; v < 10_000 {
 		t.Errorf("%v bytes a second into the rings", v)
 	}
@@ -169,12 +172,13 @@ func TestRealProcessesAreMeasured(t *testing.T) {
 	if err != nil || len(left) > 0 {
 		t.Errorf("rings are left: %v %v", left, err)
 	}
-	if living(t, c.Args[0]+"\x00server") {
+	if living(t) {
 		t.Error("a server is left")
 	}
 }
 
 func TestCaptureIsMeasured(t *testing.T) {
+	t.Parallel()
 	b, _ := bench(t, overhead.Capture)
 	r, err := b.Run(t.Context())
 	if err != nil {
@@ -208,6 +212,7 @@ func TestServersThatCannotBeCompared(t *testing.T) {
 		"a reader that is broken": {change: func(c *overhead.Command) { c.Read.Program = "/bin/false" }, says: []string{"the reader ended by itself"}},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			b, command := bench(t, overhead.None, c.args...)
 			if strings.Contains(name, "broken") {
 				command.Read.Kind = overhead.Agent
@@ -224,26 +229,22 @@ func TestServersThatCannotBeCompared(t *testing.T) {
 					t.Errorf("error %q does not say %q", err, s)
 				}
 			}
-			if living(t, os.Args[0]+"\x00server") {
+			if living(t) {
 				t.Error("a server is left")
 			}
 		})
 	}
 }
 
-// living reports whether a child of this test lives whose command line begins so.
-func living(t *testing.T, begin string) bool {
+// living reports whether a server that this test has started lives.
+func living(t *testing.T) bool {
 	t.Helper()
 	paths, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, p := range paths {
-		b, err := os.ReadFile(p)
-		stat, _ := os.ReadFile(filepath.Join(filepath.Dir(p), "stat"))
-		if err == nil && strings.HasPrefix(string(b), begin) && strings.Contains(string(stat), fmt.Sprintf(" %d ", os.Getpid())) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(paths, func(path string) bool {
+		b, _ := os.ReadFile(path) // it may have ended
+		return strings.Contains(string(b), "\x00--of\x00"+t.Name()+"\x00")
+	})
 }

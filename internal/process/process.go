@@ -21,12 +21,12 @@ type Process struct {
 // tick is the unit of the times in /proc, the same on every Linux that Go runs on.
 const tick = time.Second / 100
 
-// Where fields stand behind the name, from 0: the state is field 3 of proc_pid_stat(5).
+// Where fields stand behind the name, from 0: their number in proc_pid_stat(5) less 3.
 const (
-	state = 3 - 3
-	group = 5 - 3
-	utime = 14 - 3
-	stime = 15 - 3
+	state = 0
+	group = 2
+	utime = 11
+	stime = 12
 )
 
 // Group returns the living processes of a process group, in no order. One that ends meanwhile is left out.

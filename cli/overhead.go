@@ -74,6 +74,7 @@ Ctrl-C stops the servers and shows the whole pairs so far, if they are 3 or more
 	f.BoolVar(&c.bench.Replay.Chat, "chat", false, "use /v1/chat/completions instead of /v1/completions")
 	f.BoolVar(&c.bench.Replay.TextPrompt, "text", false, "send prompts as text instead of token ids")
 	f.DurationVar(&c.bench.Replay.Timeout, "timeout", 10*time.Minute, "for one request")
+	f.StringVar(&c.tokenFile, "token-file", "", "file with the bearer token of the endpoints")
 	f.StringVar(&c.dir, "dir", "", "keep logs and captures here; default: a temporary directory, removed at the end")
 	c.out.flags(cmd)
 	return cmd
@@ -84,6 +85,7 @@ type overheadCommand struct {
 	command   overhead.Command
 	endpoints overhead.Endpoints
 	out       output
+	tokenFile string
 	workload  string
 	rate      float64
 	length    time.Duration
@@ -101,6 +103,9 @@ func (c *overheadCommand) run(cmd *cobra.Command, e *env) (err error) {
 	}
 	if err := c.bench.Check(); err != nil {
 		return usageError{err}
+	}
+	if c.bench.Replay.Token, err = readToken(c.tokenFile); err != nil {
+		return err
 	}
 	c.bench.Servers = c.endpoints
 	if len(c.command.Args) > 0 {

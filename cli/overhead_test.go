@@ -54,6 +54,7 @@ func TestBenchOverheadRefusesWhatMakesNoSense(t *testing.T) {
 		{append([]string{"--workload", "/no/such/file"}, command...), ExitFailed, "/no/such/file"},
 		{append([]string{"--workload", bad}, command...), ExitFailed, "workload line 1: prompt_tokens: -5"},
 		{append([]string{"--workload", "-"}, command...), ExitUsage, "empty"},
+		{append([]string{"--token-file", "/no/such/token"}, command...), ExitFailed, "/no/such/token"},
 		{append([]string{"--wrong"}, command...), ExitUsage, "--help"},
 		{[]string{"--on", "ftp://x", "--off", "ftp://x"}, ExitFailed, `base URL "ftp://x"`},
 	} {

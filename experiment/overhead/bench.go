@@ -175,13 +175,13 @@ func (b *Bench) send(ctx context.Context, s Server, part string, pair uint64, w 
 	if err != nil {
 		return summary, err
 	}
-	bad := summary.Requests - summary.Outcomes.Complete
+	planned := 0
 	for i := range w {
 		if w[i].CancelAfter > 0 || w[i].CancelChunks > 0 {
-			bad--
+			planned++
 		}
 	}
-	if bad > b.MaxErrors {
+	if bad := summary.Requests - summary.Outcomes.Complete - min(summary.Outcomes.Cancelled, planned); bad > b.MaxErrors {
 		first := ""
 		if len(summary.Errors) > 0 {
 			first = ": " + summary.Errors[0].Error

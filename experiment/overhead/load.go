@@ -20,7 +20,8 @@ const MaxRequests = 1_000_000
 
 // Steady makes a workload of equal requests at equal distances: rate a second, for so long.
 func Steady(rate float64, length time.Duration, prompt, output int) ([]experiment.Request, error) {
-	switch n := rate * length.Seconds(); {
+	n := rate*length.Seconds() + 1e-9 // 10 a second for 0.3 s are 3
+	switch {
 	case !(rate > 0) || rate > MaxRequests:
 		return nil, fmt.Errorf("rate %v: give requests a second above 0", rate)
 	case length <= 0:
@@ -28,7 +29,7 @@ func Steady(rate float64, length time.Duration, prompt, output int) ([]experimen
 	case n < 1 || n > MaxRequests:
 		return nil, fmt.Errorf("%v requests a second for %v are %.1f requests: choose 1 to %d", rate, length, n, MaxRequests)
 	}
-	w := make([]experiment.Request, int(rate*length.Seconds()))
+	w := make([]experiment.Request, int(n))
 	for i := range w {
 		w[i] = experiment.Request{At: time.Duration(float64(i) / rate * 1e9), PromptTokens: prompt, OutputTokens: output}
 		if err := w[i].Validate(); err != nil {

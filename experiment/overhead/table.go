@@ -44,7 +44,8 @@ func (r *Report) Write(w io.Writer) error {
 	if len(absent) > 0 {
 		fmt.Fprintf(&out, "not measured: %s\n", strings.Join(absent, ", "))
 	}
-	fmt.Fprintf(&out, "A run is the replicate: %d differences, Student's interval%s. Each interval is wrong once in 20 times, so of so many measures one may\nstand apart by chance. RESOLVES is half the interval: with so many pairs here, what is smaller is not told from noise.\n", r.Pairs, r.checked())
+	fmt.Fprintf(&out, "A run is the replicate: %d differences, Student's interval%s. Each interval is wrong once in 20 times, so one measure\n"+
+		"of many may stand apart by chance. RESOLVES is half the interval: what is smaller is not told from noise, here and with so many pairs.\n", r.Pairs, r.checked())
 	for _, n := range r.Notes {
 		fmt.Fprintln(&out, clean(n))
 	}

@@ -45,7 +45,7 @@ With --on and --off two servers that run already take the load in turns; what el
 
 Ctrl-C stops the servers and shows the whole pairs so far, if they are 3 or more.`,
 		Example: `  whylate bench overhead -- python -m vllm.entrypoints.openai.api_server --model M --port {port} --enable-logging-iteration-details
-  whylate bench overhead --pairs 12 --rate 8 --for 60s --prompt 512 --output 128 -o json -- vllm serve M --port {port}
+  whylate bench overhead --pairs 12 --rate 8 --for 60s --prompt-tokens 512 --output-tokens 128 -o json -- vllm serve M --port {port}
   whylate bench overhead --sham -- vllm serve M --port {port}
   whylate bench overhead --workload load.jsonl --on http://10.0.0.1:8000 --off http://10.0.0.2:8000`,
 		RunE: func(cmd *cobra.Command, command []string) error {
@@ -65,10 +65,10 @@ Ctrl-C stops the servers and shows the whole pairs so far, if they are 3 or more
 	f.StringVar(&c.workload, "workload", "", "play this workload (JSONL, as 'whylate replay' reads it), instead of:")
 	f.Float64Var(&c.rate, "rate", 4, "requests a second, at equal distances")
 	f.DurationVar(&c.length, "for", 30*time.Second, "length of the load")
-	f.IntVar(&c.prompt, "prompt", 256, "tokens of each prompt")
+	f.IntVar(&c.prompt, "prompt-tokens", 256, "tokens of each prompt")
 	f.IntVar(&c.output, "output-tokens", 64, "tokens of each answer")
 	f.IntVar(&c.bench.Load.Burst, "burst", 64, "then so many at once, for the most that the server can do; 0 = none")
-	f.DurationVar(&c.bench.Load.WarmUp, "warm-up", 5*time.Second, "of the load's beginning, played once before and not measured")
+	f.DurationVar(&c.bench.Load.WarmUp, "warm-up", 5*time.Second, "of the load's beginning, its first request at least; played once before and not measured")
 	f.IntVar(&c.bench.MaxErrors, "max-errors", 0, "requests of a part of a run that may fail")
 	f.StringVar(&c.bench.Replay.Model, "model", "", "model to name; empty lets the server choose")
 	f.BoolVar(&c.bench.Replay.Chat, "chat", false, "use /v1/chat/completions instead of /v1/completions")

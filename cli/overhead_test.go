@@ -42,7 +42,7 @@ func TestBenchOverheadRefusesWhatMakesNoSense(t *testing.T) {
 		{append([]string{"--rate", "1e6", "--for", "1000h"}, command...), ExitUsage, "1 to 1000000"},
 		{append([]string{"--for", "0s"}, command...), ExitUsage, "above 0"},
 		{append([]string{"--for", "100ms"}, command...), ExitUsage, "0.4 requests"},
-		{append([]string{"--prompt", "0"}, command...), ExitUsage, "prompt_tokens: 0"},
+		{append([]string{"--prompt-tokens", "0"}, command...), ExitUsage, "prompt_tokens: 0"},
 		{append([]string{"--output-tokens", "99999999"}, command...), ExitUsage, "output_tokens: 99999999"},
 		{append([]string{"--burst", "-1"}, command...), ExitUsage, "burst of -1"},
 		{append([]string{"--burst", "1000000000"}, command...), ExitUsage, "burst of 1000000000"},

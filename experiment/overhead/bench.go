@@ -152,11 +152,7 @@ func (b *Bench) play(ctx context.Context, arm Arm, pair uint64) (p *played, err 
 }
 
 func (b *Bench) warmUp(ctx context.Context, s Server, pair uint64) error {
-	w := b.Load.warmUp()
-	if len(w) == 0 {
-		return nil
-	}
-	_, err := b.send(ctx, s, "warm-up", pair, w)
+	_, err := b.send(ctx, s, "warm-up", pair, b.Load.warmUp())
 	return err
 }
 

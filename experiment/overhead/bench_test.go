@@ -174,10 +174,17 @@ func TestEveryRunIsAskedTheSame(t *testing.T) {
 		if _, err := b.Run(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		n := len(b.Load.Workload)
-		for i := n; i < len(f.prompts); i++ {
+		n := 1 + len(b.Load.Workload) // the warm-up is one request
+		prompts := f.prompts
+		if fresh {
+			prompts = prompts[1:] // of the rehearsal
+		}
+		if len(prompts) != 6*n {
+			t.Fatalf("%d requests", len(prompts))
+		}
+		for i := n; i < len(prompts); i++ {
 			pair := i / (2 * n)
-			same := f.prompts[i] == f.prompts[i-n]
+			same := prompts[i] == prompts[i-n]
 			if want := fresh || (i-n)/(2*n) == pair; same != want {
 				t.Errorf("fresh %v, request %d: same as in the run before: %v, want %v", fresh, i, same, want)
 			}
@@ -245,8 +252,8 @@ func TestRefusals(t *testing.T) {
 		"a server does not start": {change: func(f *fakes, _ *Bench) {
 			f.begin = func(start int) error { return errors.New("out of memory") }
 		}, says: "rehearsal: out of memory", starts: 1},
-		"requests fail": {fail: func(n int64) bool { return n == 2 }, change: func(*fakes, *Bench) {}, says: "1 of 3 requests did not complete, allowed are 0 (--max-errors): 500 Internal Server Error", starts: 2},
-		"too many fail": {fail: func(n int64) bool { return n <= 2 }, change: func(_ *fakes, b *Bench) { b.MaxErrors = 1 }, says: "2 of 3 requests", starts: 2},
+		"requests fail": {fail: func(n int64) bool { return n == 3 }, change: func(*fakes, *Bench) {}, says: "1 of 3 requests did not complete, allowed are 0 (--max-errors): 500 Internal Server Error", starts: 2},
+		"too many fail": {fail: func(n int64) bool { return n == 3 || n == 4 }, change: func(_ *fakes, b *Bench) { b.MaxErrors = 1 }, says: "2 of 3 requests", starts: 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFakes(t, c.fail)

@@ -193,6 +193,28 @@ func TestCaptureIsMeasured(t *testing.T) {
 	}
 }
 
+// An interrupt in the middle of a run leaves no process and no ring.
+func TestInterruptLeavesNothing(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	b, c := bench(t, overhead.Agent)
+	b.Load.Workload[len(b.Load.Workload)-1].At = time.Hour
+	b.Load.WarmUp = 0
+	b.Said = func(text string) {
+		if strings.HasPrefix(text, "pair 1") {
+			time.AfterFunc(time.Second, cancel) // while it starts, or is under its load
+		}
+	}
+	r, err := b.Run(ctx)
+	if r != nil || err == nil || !strings.Contains(err.Error(), "interrupted after 0 of 3 pairs; nothing can be said") {
+		t.Errorf("%v, %v", r, err)
+	}
+	if left, _ := filepath.Glob(filepath.Join(c.Rings, "*")); len(left) > 0 || living(t) {
+		t.Errorf("left: %v, or a server", left)
+	}
+}
+
 func TestServersThatCannotBeCompared(t *testing.T) {
 	for name, c := range map[string]struct {
 		args   []string

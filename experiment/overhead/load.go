@@ -11,7 +11,7 @@ import (
 // Load is what every server is given: a warm-up that is not measured, the workload, and a burst that shows how much it can do at most.
 type Load struct {
 	Workload []experiment.Request
-	WarmUp   time.Duration // the beginning of the workload, once before
+	WarmUp   time.Duration // so much of the workload's beginning, its first request at least, once before
 	Burst    int           // requests like the workload's first ones, all at once; 0 is none
 }
 
@@ -52,15 +52,14 @@ func (l *Load) check() error {
 	return nil
 }
 
-// warmUp is the part of the workload that lies in the warm-up.
+// warmUp is the part of the workload that lies in the warm-up, its first request at least.
 func (l *Load) warmUp() []experiment.Request {
 	w := l.Workload
-	for i := range w {
-		if w[i].At-w[0].At >= l.WarmUp {
-			return w[:i]
-		}
+	n := 1
+	for n < len(w) && w[n].At-w[0].At < l.WarmUp {
+		n++
 	}
-	return w
+	return w[:n]
 }
 
 // burst is that many requests at one moment: the workload's own, again from its beginning where there are more.

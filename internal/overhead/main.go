@@ -86,7 +86,7 @@ func run(ctx context.Context, version string, length time.Duration, pairs int, s
 func bench(ctx context.Context, whylate string, o engineenv.Options, length time.Duration, pairs int, sham bool) (*overhead.Report, error) {
 	argv, env := o.Command(0)
 	argv[slices.Index(argv, "--port")+1] = overhead.PortMark
-	args := append([]string{"bench", "overhead", "-o", "json", "--pairs", fmt.Sprint(pairs), "--for", length.String(), "--rate", "5", "--prompt", "64",
+	args := append([]string{"bench", "overhead", "-o", "json", "--pairs", fmt.Sprint(pairs), "--for", length.String(), "--rate", "5", "--prompt-tokens", "64",
 		"--output-tokens", "32", "--burst", "96", fmt.Sprintf("--sham=%v", sham), "--"}, argv...)
 	cmd := exec.CommandContext(ctx, whylate, args...)
 	cmd.Env = append(os.Environ(), env...)

@@ -64,11 +64,11 @@ engine-smoke:
 	go run ./internal/enginesmoke
 
 # What whylate costs a real engine, on against off: about 20 minutes alone on the machine. SHAM=1 compares off with off. FIGURES=1 keeps
-# the figures, and the table in docs/overhead.md.
+# the figures, and the table in docs/overhead.md; JSON=file the values of each run.
 PAIRS ?= 6
 LOAD ?= 25s
 overhead:
-	go run ./internal/overhead -pairs $(PAIRS) -for $(LOAD) $(if $(SHAM),-sham)
+	go run ./internal/overhead -pairs $(PAIRS) -for $(LOAD) $(if $(SHAM),-sham) $(if $(JSON),-json $(JSON))
 
 # A new run of the real engine as the demo's fixture.
 fixture:

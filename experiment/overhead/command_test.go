@@ -84,7 +84,7 @@ func serve(args []string) int {
 		}
 		n := uint64(iteration)
 		at := replay.Monotonic{}.Now()
-		_ = ring.Write(&wire.Scheduled{Time: at, Iteration: n, Alias: n, Returned: at + 1000, Spent: 70_000})
+		_ = ring.Write(&wire.Scheduled{Time: at, Iteration: n, Alias: n, Returned: at + 1000, Members: 1, Spent: 70_000})
 		_ = ring.Write(&wire.Done{Time: at, Iteration: n, Returned: at})
 	}
 	mux := http.NewServeMux()

@@ -10,14 +10,15 @@ import (
 const stampPrefix = "VLLM_LOGGING_PREFIX=@%(created).6f "
 
 // iterationLine is a line of vLLM's log under --enable-logging-iteration-details, stamped by [stampPrefix].
-var iterationLine = regexp.MustCompile(`@(\d+\.\d{6}) [^\n]*?(Engine \d+: )?Iteration\((\d+)\): [^\n]*?elapsed time: (\d+\.\d\d) ms`)
+var iterationLine = regexp.MustCompile(`@(\d+\.\d{6}) [^\n]*?(Engine \d+: )?Iteration\((\d+)\): [^\n]*? (\d+) generation requests, [^\n]*?elapsed time: (\d+\.\d\d) ms`)
 
-// idle is from how long a gap on the engine had nothing to do. In both arms alike.
-const idle = 50 * time.Millisecond
+// minGaps is how many gaps are needed for a mean.
+const minGaps = 100
 
 // hostGap is the mean time from one iteration's result to the wait for the next one's, while there is work: what the engine's own code and
-// the probe take of each iteration, by the engine's own clock. A line is stamped a little after its iteration's end, by another process in
-// newer versions; over a stretch of iterations these delays cancel. False if fewer than 100 gaps were logged.
+// the probe take of each iteration, by the engine's own clock. Before an iteration that goes on with nobody's answer the engine may have
+// been idle: that is no gap. A line is stamped a little after its iteration's end, by another process in newer versions; over a stretch of
+// iterations these delays cancel. False if there are too few gaps.
 func hostGap(log []byte) (mean time.Duration, ok bool) {
 	type end struct {
 		index uint64
@@ -28,7 +29,7 @@ func hostGap(log []byte) (mean time.Duration, ok bool) {
 	n := 0
 	for _, m := range iterationLine.FindAllSubmatch(log, -1) {
 		at, _ := strconv.ParseFloat(string(m[1]), 64) // the expression lets nothing else pass
-		elapsed, _ := strconv.ParseFloat(string(m[4]), 64)
+		elapsed, _ := strconv.ParseFloat(string(m[5]), 64)
 		index, err := strconv.ParseUint(string(m[3]), 10, 64)
 		if err != nil {
 			continue
@@ -36,14 +37,13 @@ func hostGap(log []byte) (mean time.Duration, ok bool) {
 		engine := string(m[2])
 		before, seen := last[engine]
 		last[engine] = end{index, at}
-		gap := at - elapsed/1e3 - before.at
-		if !seen || index != before.index+1 || gap > idle.Seconds() {
+		if !seen || index != before.index+1 || string(m[4]) == "0" {
 			continue
 		}
-		sum += gap
+		sum += at - elapsed/1e3 - before.at
 		n++
 	}
-	if n < 100 {
+	if n < minGaps {
 		return 0, false
 	}
 	return time.Duration(sum / float64(n) * 1e9), true

@@ -42,7 +42,7 @@ func readRecorded(dir string, from, to time.Duration) (r Recorded, err error) {
 	return r, nil
 }
 
-// add sums up one ring. An iteration counts if the one before it was seen to end, not long before.
+// add sums up one ring. An iteration counts if the one before it was seen to end, and somebody goes on in it.
 func (r *Recorded) add(ring *wire.Ring, from, to int64) error {
 	var scheduled wire.Scheduled
 	var done wire.Done
@@ -63,13 +63,22 @@ func (r *Recorded) add(ring *wire.Ring, from, to int64) error {
 			if err := wire.Decode(record.Frame, &scheduled); err != nil {
 				return err
 			}
-			gap := scheduled.Returned - done.Time
-			if done.Iteration+1 != scheduled.Iteration || done.Iteration == 0 || scheduled.Time < from || scheduled.Time > to || gap > int64(idle) {
+			if done.Iteration+1 != scheduled.Iteration || done.Iteration == 0 || scheduled.Time < from || scheduled.Time > to || noneGoesOn(&scheduled) {
 				continue
 			}
 			r.Gaps++
-			r.Gap += time.Duration(gap)
+			r.Gap += time.Duration(scheduled.Returned - done.Time)
 			r.Spent += time.Duration(scheduled.Spent)
 		}
 	}
+}
+
+// noneGoesOn reports whether all members of an iteration are new ones: before it the engine may have been idle.
+func noneGoesOn(s *wire.Scheduled) bool {
+	for i := range s.Joins {
+		if s.Joins[i].Kind == wire.JoinContinued {
+			return false
+		}
+	}
+	return int(s.Members) == len(s.Joins)
 }

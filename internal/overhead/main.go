@@ -31,16 +31,17 @@ func main() {
 	length := flag.Duration("for", 25*time.Second, "length of a run's load")
 	pairs := flag.Int("pairs", 6, "pairs of runs")
 	sham := flag.Bool("sham", false, "off against off")
+	keep := flag.String("json", "", "`file` for the whole report, with the values of each run")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, *version, *length, *pairs, *sham); err != nil {
+	if err := run(ctx, *version, *keep, *length, *pairs, *sham); err != nil {
 		fmt.Fprintln(os.Stderr, "overhead:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, version string, length time.Duration, pairs int, sham bool) error {
+func run(ctx context.Context, version, keep string, length time.Duration, pairs int, sham bool) error {
 	python, err := engineenv.Python(ctx, version)
 	if errors.Is(err, engineenv.ErrNotInstallable) {
 		fmt.Println("overhead: NOT RUN: vLLM could not be installed on this machine; nothing was measured")
@@ -61,9 +62,18 @@ func run(ctx context.Context, version string, length time.Duration, pairs int, s
 	if err := engineenv.Prepare(ctx, python, dir); err != nil {
 		return err
 	}
-	report, err := bench(ctx, whylate, engineenv.Options{Python: python, Dir: dir}, length, pairs, sham)
+	out, err := bench(ctx, whylate, engineenv.Options{Python: python, Dir: dir}, length, pairs, sham)
 	if err != nil {
 		return err
+	}
+	if keep != "" {
+		if err := os.WriteFile(keep, out, 0o644); err != nil {
+			return err
+		}
+	}
+	report := &overhead.Report{}
+	if err := json.Unmarshal(out, report); err != nil {
+		return fmt.Errorf("whylate bench overhead -o json: %w", err)
 	}
 	report.Servers = fmt.Sprintf("vLLM %s on a CPU, a fresh one a run, a model of four small layers, 16 sequences, 256 tokens an iteration; rings read by whylate agent", version)
 	var table bytes.Buffer
@@ -82,11 +92,11 @@ func run(ctx context.Context, version string, length time.Duration, pairs int, s
 	return publish(page, section(report), conditions(pairs, length)+"\n\n```\n"+table.String()+"```\n")
 }
 
-// bench runs the command line as a person would.
-func bench(ctx context.Context, whylate string, o engineenv.Options, length time.Duration, pairs int, sham bool) (*overhead.Report, error) {
+// bench runs the command line as a person would, and returns its JSON.
+func bench(ctx context.Context, whylate string, o engineenv.Options, length time.Duration, pairs int, sham bool) ([]byte, error) {
 	argv, env := o.Command(0)
 	argv[slices.Index(argv, "--port")+1] = overhead.PortMark
-	args := append([]string{"bench", "overhead", "-o", "json", "--pairs", fmt.Sprint(pairs), "--for", length.String(), "--rate", "5", "--prompt-tokens", "64",
+	args := append([]string{"bench", "overhead", "-o", "json", "--pairs", fmt.Sprint(pairs), "--for", length.String(), "--rate", "10", "--prompt-tokens", "64",
 		"--output-tokens", "32", "--burst", "96", fmt.Sprintf("--sham=%v", sham), "--"}, argv...)
 	cmd := exec.CommandContext(ctx, whylate, args...)
 	cmd.Env = append(os.Environ(), env...)
@@ -97,11 +107,7 @@ func bench(ctx context.Context, whylate string, o engineenv.Options, length time
 	if err != nil {
 		return nil, fmt.Errorf("whylate bench overhead: %w", err)
 	}
-	report := &overhead.Report{}
-	if err := json.Unmarshal(out, report); err != nil {
-		return nil, fmt.Errorf("whylate bench overhead -o json: %w", err)
-	}
-	return report, nil
+	return out, nil
 }
 
 // figures are, of each measure, the mean difference and half its interval; of what is there only with the probe, its mean.
@@ -133,8 +139,8 @@ func conditions(pairs int, length time.Duration) string {
 	if out, err := exec.Command("git", "rev-parse", "--short=10", "HEAD").Output(); err == nil {
 		commit = strings.TrimSpace(string(out))
 	}
-	return fmt.Sprintf("Measured on %s at commit %s, %s, %d cores, Linux %s: `make overhead PAIRS=%d LOAD=%v`.",
-		time.Now().UTC().Format(time.DateOnly), commit, processor(), runtime.NumCPU(), kernel(), pairs, length)
+	return fmt.Sprintf("Measured on %s at commit %s, %s, %d cores: `make overhead PAIRS=%d LOAD=%v`.",
+		time.Now().UTC().Format(time.DateOnly), commit, processor(), runtime.NumCPU(), pairs, length)
 }
 
 func processor() string {
@@ -145,11 +151,6 @@ func processor() string {
 	}
 	name, _, _ := strings.Cut(rest, "\n")
 	return name
-}
-
-func kernel() string {
-	b, _ := os.ReadFile("/proc/sys/kernel/osrelease")
-	return strings.TrimSpace(string(b))
 }
 
 // section is which part of the page a report belongs to.

@@ -6,7 +6,7 @@ VERSION ?= 0.0.0-dev
 
 OLD ?=
 
-.PHONY: dist upgrade-test build test lint race fuzz bench bench-long probe-test probe-wheel scheduler-diff engine-env engine-smoke fixture vectors openapi
+.PHONY: dist upgrade-test build test lint race fuzz bench bench-long probe-test probe-wheel scheduler-diff engine-env engine-smoke overhead fixture vectors openapi
 
 build:
 	go build -o whylate ./cmd/whylate
@@ -62,6 +62,13 @@ engine-env:
 # The whole way on a real engine: about 6 minutes with the environment made, 10 without.
 engine-smoke:
 	go run ./internal/enginesmoke
+
+# What whylate costs a real engine, on against off: about 20 minutes alone on the machine. SHAM=1 compares off with off. FIGURES=1 keeps
+# the figures, and the table in docs/overhead.md; JSON=file the values of each run.
+PAIRS ?= 6
+LOAD ?= 25s
+overhead:
+	go run ./internal/overhead -pairs $(PAIRS) -for $(LOAD) $(if $(SHAM),-sham) $(if $(JSON),-json $(JSON))
 
 # A new run of the real engine as the demo's fixture.
 fixture:

@@ -25,6 +25,7 @@ var rows = [][]string{
 	{"agent/command"},
 	{"diagnose", "experiment"},
 	{"experiment/replay"},
+	{"experiment/overhead"},
 	{"api"},
 	{"api/client"},
 	{"web"},
@@ -36,10 +37,10 @@ var rows = [][]string{
 }
 
 // anywhere may be imported by tests and by commands that are not shipped, and may import anything.
-var anywhere = []string{"internal/scenario", "internal/figure", "internal/enginesmoke", "internal/schedulerdiff", "internal/engineenv", "internal/bench", "internal/licences", "internal/apptest", "store/storetest", "deploy"}
+var anywhere = []string{"internal/scenario", "internal/figure", "internal/enginesmoke", "internal/schedulerdiff", "internal/engineenv", "internal/bench", "internal/overhead", "internal/licences", "internal/apptest", "store/storetest", "deploy"}
 
 // leaves import nothing of ours and may be imported by everybody.
-var leaves = []string{"internal/vfs", "internal/renew"}
+var leaves = []string{"internal/vfs", "internal/renew", "internal/process"}
 
 // standardOnly import nothing but the standard library and this module.
 var standardOnly = []string{"ledger", "account", "store", "ingest", "query", "diagnose", "api", "api/client", "experiment"}

@@ -34,20 +34,29 @@ func (s *serverFlags) addTo(set *pflag.FlagSet) {
 	set.StringVar(&s.caFile, "ca-file", os.Getenv("WHYLATE_CA_FILE"), "file with the certificate authorities that the server is trusted by ($WHYLATE_CA_FILE)")
 }
 
+// readToken reads the bearer token from a file; no file is no token.
+func readToken(file string) (string, error) {
+	if file == "" {
+		return "", nil
+	}
+	token, err := os.ReadFile(file)
+	if err != nil {
+		return "", fmt.Errorf("read the token: %w", err)
+	}
+	return strings.TrimSpace(string(token)), nil
+}
+
 // client makes a client of the server that is named, or of the default one.
 func (s *serverFlags) client() (*client.Client, error) {
 	address := s.address
 	if address == "" {
 		address = defaultServer
 	}
-	var opts client.Options
-	if s.tokenFile != "" {
-		token, err := os.ReadFile(s.tokenFile)
-		if err != nil {
-			return nil, fmt.Errorf("read the token: %w", err)
-		}
-		opts.Token = strings.TrimSpace(string(token))
+	token, err := readToken(s.tokenFile)
+	if err != nil {
+		return nil, err
 	}
+	opts := client.Options{Token: token}
 	if s.caFile != "" {
 		pem, err := os.ReadFile(s.caFile)
 		if err != nil {

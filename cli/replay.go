@@ -85,12 +85,8 @@ func (c *replayCommand) run(cmd *cobra.Command, e *env, path string) (err error)
 	if len(workload) == 0 {
 		return fmt.Errorf("the workload %s has no request", path)
 	}
-	if c.tokenFile != "" {
-		token, err := os.ReadFile(c.tokenFile)
-		if err != nil {
-			return fmt.Errorf("read the token: %w", err)
-		}
-		c.o.Token = strings.TrimSpace(string(token))
+	if c.o.Token, err = readToken(c.tokenFile); err != nil {
+		return err
 	}
 	c.o.Header = http.Header{}
 	for _, h := range c.headers {

@@ -1,7 +1,6 @@
 package engineenv
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -13,6 +12,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/whylate/whylate/internal/process"
 )
 
 // Prepare installs the probe into dir/probe and makes the model without weights in dir/model. The environment itself, which other runs share,
@@ -147,41 +148,11 @@ func (e *Engine) Metrics() (string, error) {
 // PID is the process that was started: the API server, or the one that starts several.
 func (e *Engine) PID() int { return e.cmd.Process.Pid }
 
-// Process is one of an engine's.
-type Process struct {
-	PID   int
-	Title string // its command line, which vLLM rewrites: "VLLM::EngineCore", "VLLM::Worker"
-}
+// Process is one of an engine's. vLLM rewrites the titles of its own: "VLLM::EngineCore", "VLLM::Worker".
+type Process = process.Process
 
 // Processes are those of the engine that live, the started one among them.
-func (e *Engine) Processes() ([]Process, error) {
-	stats, err := filepath.Glob("/proc/[0-9]*/stat")
-	if err != nil {
-		return nil, err
-	}
-	var ps []Process
-	for _, stat := range stats {
-		b, err := os.ReadFile(stat)
-		if err != nil {
-			continue // it has ended meanwhile
-		}
-		rest := string(b[bytes.LastIndexByte(b, ')')+1:]) // the name in parentheses may contain anything
-		var state string
-		var parent, group int
-		if _, err := fmt.Sscan(rest, &state, &parent, &group); err != nil || group != e.PID() || state == "Z" {
-			continue
-		}
-		dir := filepath.Dir(stat)
-		title, err := os.ReadFile(filepath.Join(dir, "cmdline"))
-		if err != nil {
-			continue
-		}
-		var pid int
-		fmt.Sscan(filepath.Base(dir), &pid)
-		ps = append(ps, Process{pid, strings.TrimSpace(strings.ReplaceAll(string(title), "\x00", " "))})
-	}
-	return ps, nil
-}
+func (e *Engine) Processes() ([]Process, error) { return process.Group(e.PID()) }
 
 // Signal sends a signal to those processes of the engine whose title begins so, and returns them. None is an error.
 func (e *Engine) Signal(title string, sig syscall.Signal) ([]Process, error) {

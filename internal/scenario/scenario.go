@@ -22,6 +22,7 @@
 package scenario
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -126,6 +127,32 @@ func (r *Run) Assemble(drop func(wire.Frame) bool) (*ingest.Assembler, error) {
 		}
 	}
 	return a, nil
+}
+
+// Capture is the scenario as a capture file.
+func (r *Run) Capture() ([]byte, error) {
+	var b bytes.Buffer
+	w, err := wire.NewCaptureWriter(&b)
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range r.Sources() {
+		id, err := w.Source(wire.Source{Name: s.Name, Hello: s.HelloJSON()})
+		if err != nil {
+			return nil, err
+		}
+		for _, raw := range s.Frames {
+			f, _, err := wire.ParseFrame(raw)
+			if err != nil {
+				return nil, err
+			}
+			if err := w.Frame(id, f); err != nil {
+				return nil, err
+			}
+		}
+	}
+	err = w.Close()
+	return b.Bytes(), err
 }
 
 // Book is the book of the whole scenario.

@@ -126,6 +126,11 @@ func TestRemoteRefusalsAreTheSame(t *testing.T) {
 			_, err := s.Explain(ctx, api.ExplainQuery{RequestsQuery: api.RequestsQuery{Sort: "beauty"}})
 			return err
 		}, ExitUsage},
+		"a tenant's name": {func(s api.Service) error { _, err := s.Requests(ctx, api.RequestsQuery{Tenant: "acme"}); return err }, ExitUsage},
+		"a route's name": {func(s api.Service) error {
+			_, err := s.Explain(ctx, api.ExplainQuery{RequestsQuery: api.RequestsQuery{Route: "/v1"}})
+			return err
+		}, ExitUsage},
 		"wrong page": {func(s api.Service) error { _, err := s.Requests(ctx, api.RequestsQuery{Page: "x"}); return err }, ExitUsage},
 		"nobody matches": {func(s api.Service) error {
 			_, err := s.Explain(ctx, api.ExplainQuery{RequestsQuery: api.RequestsQuery{Class: "none"}})

@@ -174,8 +174,12 @@ func waiters(e *ledger.Engine, it *ledger.Iteration) []Waiter {
 			continue
 		}
 		left := q.Finished
-		if row := e.Row(q.Join); q.Join != 0 && row != nil {
-			left = row.Start
+		switch { // by numbers: a slice of the engine does not have every row
+		case q.Join == 0: // it never was a member
+		case q.Join <= it.Number:
+			left = it.Start
+		default:
+			left = it.End
 		}
 		if ns := overlap(q.Queued, left, it); ns > 0 {
 			out = append(out, Waiter{q, ns, Queue})

@@ -87,6 +87,8 @@ type Member struct {
 	Phase    ledger.Phase
 	Tokens   uint32
 	Before   uint32  // tokens computed before
+	Drafts   uint32  // of the tokens, speculative ones
+	Rejected uint32  // of the drafts, as far as the completion told
 	Joined   bool    // was not a member of the iteration before
 	Share    float64 // ns of the iteration's measured time; the members' shares sum to it
 	Marginal float64 // ns of modelled time with it minus without it; these do not sum
@@ -102,14 +104,8 @@ func Members(e *ledger.Engine, m *Model, n uint64) []Member {
 	var out []Member
 	var tokens, modelled float64
 	for s := range e.Overlapping(n, n) {
-		before := uint64(s.Before) + n - s.First
-		if s.Tokens != nil {
-			before = uint64(s.Before)
-			for i := s.First; i < n; i++ {
-				before += uint64(s.TokensIn(i))
-			}
-		}
-		k := Member{Seq: s.Seq, Phase: s.Phase, Tokens: s.TokensIn(n), Before: uint32(before), Joined: s.First == n && !memberAt(s.Seq, n-1)}
+		k := Member{Seq: s.Seq, Phase: s.Phase, Tokens: s.TokensIn(n), Before: uint32(s.ComputedBefore(n)), Joined: s.First == n && !memberAt(s.Seq, n-1)}
+		k.Drafts, k.Rejected = s.DraftsIn(n)
 		if m != nil {
 			k.Marginal = m.Predict(ledger.MemberWork(s, n, n))
 		}

@@ -51,14 +51,16 @@ func (e *InvalidArgument) Error() string { return e.Argument + " " + e.Value + "
 
 // RequestsQuery selects requests.
 type RequestsQuery struct {
-	Sort  string        // ttft, tpot, e2e or a part, the worst first; "" = by arrival, the newest first
-	At    time.Time     // there at this moment; zero = any
-	Over  time.Duration // E2E above this
-	From  time.Time     // arrived at or after this; zero = any
-	To    time.Time     // arrived before this; zero = any
-	Class string
-	Limit int    // 0 = all
-	Page  string // Next of the list before; "" = the first page
+	Sort string        // ttft, tpot, e2e or a part, the worst first; "" = by arrival, the newest first
+	At   time.Time     // there at this moment; zero = any
+	Over time.Duration // E2E above this
+	From time.Time     // arrived at or after this; zero = any
+	To   time.Time     // arrived before this; zero = any
+	// Class is the class as the client named it, or the first digits of its label; Tenant and Route are first digits of labels
+	// (ledger.Label); "" = any.
+	Class, Tenant, Route string
+	Limit                int    // 0 = all
+	Page                 string // Next of the list before; "" = the first page
 }
 
 // ExplainQuery names a request by any id it has, or selects one.
@@ -81,6 +83,7 @@ type RequestRow struct {
 	Name        string              `json:"name"`
 	IDs         []string            `json:"ids"`
 	Class       string              `json:"class,omitempty"`
+	Labels      ledger.Labels       `json:"labels,omitzero"` // keyed hashes, where the front end was told to make them
 	Received    int64               `json:"received_unix_ns"`
 	State       account.State       `json:"state"`
 	Status      int                 `json:"status,omitempty"`
@@ -138,6 +141,7 @@ type IterationRow struct {
 	Free      uint32            `json:"free_blocks"`
 	Emitted   uint32            `json:"emitted"`
 	Discarded uint32            `json:"discarded"`
+	Evicted   uint32            `json:"evicted_blocks,omitempty"` // told at this iteration: those of up to 16 decisions come together
 	Stop      ledger.SkipReason `json:"stop"`
 	Head      string            `json:"head,omitempty"`
 	Need      uint32            `json:"head_needs_blocks,omitempty"`
@@ -155,6 +159,8 @@ type IterationDetail struct {
 	Waiters     []WaiterRow   `json:"waiters,omitempty"`
 	Preemptions []PreemptRow  `json:"preemptions,omitempty"`
 	Holders     []HolderRow   `json:"holders,omitempty"`
+	Execution   *ExecutionRow `json:"execution,omitempty"` // none where no rank was seen
+	Evictions   []EvictionRow `json:"evictions,omitempty"` // told at this iteration: those of up to 16 decisions come together
 	Odd         bool          `json:"odd"`
 	Statement   string        `json:"statement"` // one sentence
 	Gaps        []ledger.Gap  `json:"gaps,omitempty"`
@@ -167,6 +173,8 @@ type MemberRow struct {
 	Sequence string       `json:"sequence"`
 	Phase    ledger.Phase `json:"phase"`
 	Tokens   uint32       `json:"tokens"`
+	Drafts   uint32       `json:"drafted_tokens,omitempty"`  // of the tokens, speculative ones
+	Rejected uint32       `json:"rejected_tokens,omitempty"` // of those, the ones that the model did not agree with
 	Before   uint32       `json:"computed_before"`
 	Joined   bool         `json:"joined"`
 	Share    int64        `json:"share_ns"`    // of the measured time; shares sum to it
@@ -202,6 +210,25 @@ type HolderRow struct {
 	Request string  `json:"request"`
 	Blocks  uint32  `json:"blocks"`
 	Weight  float32 `json:"blocks_shared_counted_once"`
+}
+
+// ExecutionRow is what the ranks said of executing the iteration's batch, put together: it is as slow as its slowest rank.
+type ExecutionRow struct {
+	Ranks   uint32           `json:"ranks"` // that were seen
+	Slowest uint32           `json:"slowest_rank"`
+	Host    int64            `json:"host_ns"`                      // longest time of a rank from entry to return
+	Device  int64            `json:"device_ns,omitempty"`          // longest time of a device's own work; 0 = not measured
+	Wait    int64            `json:"collective_wait_ns,omitempty"` // longest wait in collectives
+	Graph   ledger.GraphMode `json:"graph_mode"`
+	Eager   bool             `json:"eager_fallback"` // there are graphs, and some rank ran without
+	Padded  uint32           `json:"padded_tokens,omitempty"`
+	Peak    uint64           `json:"peak_memory_bytes,omitempty"` // most memory that a rank had ever allocated; 0 = not measured
+}
+
+// EvictionRow is blocks of the prefix cache that were given up for others.
+type EvictionRow struct {
+	LastUser string `json:"last_user,omitempty"` // the request that had used them last; none if that is not known
+	Blocks   uint32 `json:"blocks"`
 }
 
 // OddList lists odd iterations, the largest excess first.

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/whylate/whylate/internal/scenario"
+	"github.com/whylate/whylate/store/storetest"
 	"github.com/whylate/whylate/wire"
 )
 
@@ -47,24 +48,48 @@ func TestGolden(t *testing.T) {
 		"iterations-long":  {"iterations", "--request", "long-1", "-n", "12", "--from", "demo"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			status, out, errOut := run(t, args...)
-			if status != ExitOK {
-				t.Fatalf("exit %d: %s", status, errOut)
-			}
-			path := filepath.Join("testdata", name+".txt")
-			if *update {
-				if err := os.WriteFile(path, []byte(out), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if d := cmp.Diff(string(want), out); d != "" {
-				t.Errorf("whylate %s (-accepted +got):\n%s", strings.Join(args, " "), d)
-			}
+			golden(t, name, args...)
 		})
+	}
+}
+
+// golden holds a command's output against the accepted one.
+func golden(t *testing.T, name string, args ...string) {
+	t.Helper()
+	status, out, errOut := run(t, args...)
+	if status != ExitOK {
+		t.Fatalf("exit %d: %s", status, errOut)
+	}
+	path := filepath.Join("testdata", name+".txt")
+	if *update {
+		if err := os.WriteFile(path, []byte(out), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(string(want), out); d != "" {
+		t.Errorf("whylate %s (-accepted +got):\n%s", strings.Join(args, " "), d)
+	}
+}
+
+// What the recorded run has not: drafts, ranks, evictions and labels, from their frames to the text.
+func TestGoldenOfEveryKindOfRecord(t *testing.T) {
+	path := scenarioCapture(t, storetest.Everything, func(b []byte) []byte { return b })
+	for name, args := range map[string][]string{
+		"every-explain":    {"explain", "one"},
+		"every-requests":   {"requests", "--labels", "--tenant", "5f0c1a2b"},
+		"every-iterations": {"iterations"},
+		"every-execution":  {"iterations", "1"},
+		"every-drafts":     {"iterations", "2"},
+		"every-evictions":  {"iterations", "4"},
+	} {
+		t.Run(name, func(t *testing.T) { golden(t, name, append(args, "--from", path)...) })
+	}
+	if status, _, errOut := run(t, "requests", "--tenant", "acme", "--from", path); status == ExitOK || !strings.Contains(errOut, "hexadecimal digits") {
+		t.Errorf("a tenant's name: exit %d: %s", status, errOut)
 	}
 }
 

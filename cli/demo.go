@@ -121,7 +121,7 @@ func (e *env) showDemo(ctx context.Context, svc api.Service, out output) error {
 				g.Engine, g.Producer, o.Requests, g.Iterations, g.Preemptions, diagnose.Span(o.To-o.From)), "", width))
 		}
 		fmt.Fprintf(e.out, "\n%s\n", e.bold("The slowest to their first token"))
-		e.printRequests(list, "ttft")
+		e.printRequests(list, "ttft", false)
 		fmt.Fprintf(e.out, "\n%s\n\n", e.bold("The worst of them, explained"))
 		e.printExplanation(x)
 		fmt.Fprintf(e.out, "\n%s\n", e.bold("Try next"))

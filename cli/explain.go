@@ -10,6 +10,7 @@ import (
 	"github.com/whylate/whylate/account"
 	"github.com/whylate/whylate/api"
 	"github.com/whylate/whylate/diagnose"
+	"github.com/whylate/whylate/ledger"
 )
 
 func (e *env) explain() *cobra.Command {
@@ -28,7 +29,7 @@ unique. Without an ID the worst request that the flags select is explained. A re
   whylate explain --at 14:05 --over 2s -o json`,
 		Args: args(0, 1, "one id, or none and a selector"),
 		RunE: func(cmd *cobra.Command, ids []string) error {
-			if len(ids) == 0 && slowest == "" && sel.at == "" && sel.over == 0 && sel.class == "" {
+			if len(ids) == 0 && slowest == "" && sel.at == "" && sel.over == 0 && sel.class == "" && sel.tenant == "" && sel.route == "" {
 				return usageError{fmt.Errorf("explain what? Give an id, or --slowest ttft|tpot|e2e, or --at TIME; 'whylate requests' lists requests")}
 			}
 			if len(ids) == 1 && slowest != "" {
@@ -104,6 +105,21 @@ func (e *env) printExplanation(x *diagnose.Explanation) {
 		}
 	}
 	fmt.Fprintln(e.out, wrap(what, "  ", width))
+	if s := r.Speculation; s != nil {
+		fmt.Fprintln(e.out, wrap(fmt.Sprintf("speculative decoding: %d tokens drafted, %d accepted, %d rejected (acceptance %s)", s.Drafted, s.Accepted, s.Rejected, percent(s.Rate)), "  ", width))
+	}
+	if l := r.Labels; l != (ledger.Labels{}) {
+		var words []string
+		for _, w := range []struct {
+			name  string
+			label ledger.Label
+		}{{"tenant", l.Tenant}, {"class", l.Class}, {"route", l.Route}} {
+			if w.label != 0 {
+				words = append(words, w.name+" "+w.label.String())
+			}
+		}
+		fmt.Fprintln(e.out, wrap("labels (keyed hashes): "+strings.Join(words, " · "), "  ", width))
+	}
 	if r.Engine != "" {
 		fmt.Fprintln(e.out, wrap(fmt.Sprintf("arrived %s · engine %s", diagnose.Clock(r.Received), r.Engine), "  ", width))
 	}

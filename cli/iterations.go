@@ -1,7 +1,9 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -71,7 +73,12 @@ func (e *env) printIterations(l *api.IterationList) {
 	if withOf {
 		last = "THE REQUEST"
 	}
-	t := e.table("ITERATION", "DECIDED", "TOOK", "EXPECTED", "GAP", "MEMBERS", "TOKENS", "PREFILL", "WAITING", "FREE BLOCKS", last)
+	head := []string{"ITERATION", "DECIDED", "TOOK", "EXPECTED", "GAP", "MEMBERS", "TOKENS", "PREFILL", "WAITING", "FREE BLOCKS"}
+	evicted := slices.ContainsFunc(l.Iterations, func(r api.IterationRow) bool { return r.Evicted > 0 })
+	if evicted {
+		head = append(head, "EVICTED")
+	}
+	t := e.table(append(head, last)...)
 	for _, r := range l.Iterations {
 		took := diagnose.Span(r.Duration)
 		switch {
@@ -84,8 +91,12 @@ func (e *env) printIterations(l *api.IterationList) {
 		if withOf {
 			word = r.Of
 		}
-		t.row(fmt.Sprint(r.Number), diagnose.Clock(r.Decided), took, orDash(r.Expected), orDash(r.Gap), fmt.Sprint(r.Members), fmt.Sprint(r.Tokens), fmt.Sprint(r.Prefill),
-			fmt.Sprint(r.Waiting), fmt.Sprint(r.Free), word)
+		row := []string{fmt.Sprint(r.Number), diagnose.Clock(r.Decided), took, orDash(r.Expected), orDash(r.Gap), fmt.Sprint(r.Members), fmt.Sprint(r.Tokens), fmt.Sprint(r.Prefill),
+			fmt.Sprint(r.Waiting), fmt.Sprint(r.Free)}
+		if evicted {
+			row = append(row, count(int(r.Evicted)))
+		}
+		t.row(append(row, word)...)
 	}
 	t.end()
 	if n := l.Matched - len(l.Iterations); n > 0 {
@@ -143,6 +154,67 @@ func newWords(ns []api.NewRow) string {
 	return strings.Join(words, " · ")
 }
 
+// tokenWords are a member's tokens, and how many of them were drafts. What became of those is known when the iteration is complete.
+func tokenWords(m api.MemberRow, complete bool) string {
+	switch {
+	case m.Drafts == 0:
+		return fmt.Sprint(m.Tokens)
+	case !complete:
+		return fmt.Sprintf("%d (%d drafts)", m.Tokens, m.Drafts)
+	}
+	return fmt.Sprintf("%d (%d drafts, %d rejected)", m.Tokens, m.Drafts, m.Rejected)
+}
+
+// executionWords say how the ranks executed the batch. What nobody measured is left out.
+func executionWords(x *api.ExecutionRow) string {
+	w := "executed by 1 rank"
+	host := ""
+	if x.Ranks > 1 {
+		w = fmt.Sprintf("executed by %d ranks", x.Ranks)
+		host = fmt.Sprintf(" (rank %d, the slowest)", x.Slowest)
+	}
+	if x.Device > 0 {
+		w += " · device " + diagnose.Span(x.Device)
+	}
+	w += " · host " + diagnose.Span(x.Host) + host
+	if x.Wait > 0 {
+		w += " · " + diagnose.Span(x.Wait) + " in collectives"
+	}
+	w += " · graph: " + x.Graph.String()
+	if x.Eager {
+		w += ", an eager fallback"
+	}
+	if x.Padded > 0 {
+		w += fmt.Sprintf(" · padded to %d tokens", x.Padded)
+	}
+	if x.Peak > 0 {
+		w += fmt.Sprintf(" · peak memory %.2f GB", float64(x.Peak)/1e9)
+	}
+	return w
+}
+
+// evictionWords say whose blocks were evicted, those of one last user together.
+func evictionWords(vs []api.EvictionRow) string {
+	var users []string
+	blocks := map[string]uint32{}
+	for _, v := range vs {
+		if blocks[v.LastUser] == 0 {
+			users = append(users, v.LastUser)
+		}
+		blocks[v.LastUser] += v.Blocks
+	}
+	slices.SortStableFunc(users, func(a, b string) int { return cmp.Compare(blocks[b], blocks[a]) })
+	var words []string
+	for i, u := range users {
+		if i == 5 {
+			words = append(words, fmt.Sprintf("and of %d more requests", len(users)-i))
+			break
+		}
+		words = append(words, fmt.Sprintf("%d of %s", blocks[u], cmp.Or(u, "nobody who is known")))
+	}
+	return "evicted from the prefix cache, by last user: " + strings.Join(words, ", ") + " (those of up to 16 iterations are told together, at the last of them)"
+}
+
 func (e *env) printIteration(d *api.IterationDetail) {
 	r := d.Row
 	fmt.Fprintln(e.out, e.bold(wrap(d.Statement, "", width)))
@@ -151,6 +223,9 @@ func (e *env) printIteration(d *api.IterationDetail) {
 	if w := stopWord(r); w != "-" {
 		fmt.Fprintln(e.out, wrap("those who wait, wait for: "+w, "  ", width))
 	}
+	if x := d.Execution; x != nil {
+		fmt.Fprintln(e.out, wrap(executionWords(x), "  ", width))
+	}
 	fmt.Fprintln(e.out)
 	t := e.table("MEMBER", "PHASE", "TOKENS", "COMPUTED BEFORE", "SHARE OF TIME", "WITH MINUS WITHOUT", "SPECIAL")
 	for _, m := range d.Members {
@@ -158,7 +233,7 @@ func (e *env) printIteration(d *api.IterationDetail) {
 		if m.Joined {
 			name += " (joined)"
 		}
-		t.row(name, m.Phase.String(), fmt.Sprint(m.Tokens), fmt.Sprint(m.Before), orDash(m.Share), orDash(m.Marginal), strings.Join(m.Special, ", "))
+		t.row(name, m.Phase.String(), tokenWords(m, r.Complete), fmt.Sprint(m.Before), orDash(m.Share), orDash(m.Marginal), strings.Join(m.Special, ", "))
 	}
 	t.end()
 	fmt.Fprintln(e.out, e.dim("shares sum to the iteration's time; 'with minus without' is each member's marginal cost and is never added up"))
@@ -169,6 +244,9 @@ func (e *env) printIteration(d *api.IterationDetail) {
 	}
 	for _, p := range d.Preemptions {
 		fmt.Fprintln(e.out, wrap(fmt.Sprintf("preempted: %s lost %d tokens and %d blocks to %s, with %d blocks free", p.Victim, p.Lost, p.Blocks, dash(p.Preemptor), p.Free), "", width))
+	}
+	if len(d.Evictions) > 0 {
+		fmt.Fprintln(e.out, wrap(evictionWords(d.Evictions), "", width))
 	}
 	if len(d.Holders) > 0 {
 		fmt.Fprintln(e.out, "\nwho held the KV pool:")

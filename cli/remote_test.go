@@ -70,7 +70,7 @@ func TestRemoteAnswersAreTheSame(t *testing.T) {
 	local, remote := both(t)
 	ctx := context.Background()
 	list := same(t, "requests", local, remote, func(s api.Service) (*api.RequestList, error) { return s.Requests(ctx, api.RequestsQuery{}) },
-		func(e *env, l *api.RequestList) { e.printRequests(l, "") })
+		func(e *env, l *api.RequestList) { e.printRequests(l, "", false) })
 	if len(list.Requests) < 20 {
 		t.Fatalf("the demo has only %d requests", len(list.Requests))
 	}
@@ -78,7 +78,7 @@ func TestRemoteAnswersAreTheSame(t *testing.T) {
 	for _, sort := range query.Keys() {
 		for _, q := range []api.RequestsQuery{{Sort: sort, Limit: 7}, {Sort: sort, At: middle}, {Sort: sort, Over: 2 * time.Second}, {Sort: sort, From: middle, Limit: 3}, {Sort: sort, To: middle}, {Sort: sort, Class: "steady"}} {
 			same(t, "requests by "+sort, local, remote, func(s api.Service) (*api.RequestList, error) { return s.Requests(ctx, q) },
-				func(e *env, l *api.RequestList) { e.printRequests(l, sort) })
+				func(e *env, l *api.RequestList) { e.printRequests(l, sort, false) })
 		}
 		same(t, "the worst by "+sort, local, remote, func(s api.Service) (*diagnose.Explanation, error) {
 			return s.Explain(ctx, api.ExplainQuery{RequestsQuery: api.RequestsQuery{Sort: sort}})
@@ -124,6 +124,11 @@ func TestRemoteRefusalsAreTheSame(t *testing.T) {
 		"wrong sort":       {func(s api.Service) error { _, err := s.Requests(ctx, api.RequestsQuery{Sort: "beauty"}); return err }, ExitUsage},
 		"wrong worst": {func(s api.Service) error {
 			_, err := s.Explain(ctx, api.ExplainQuery{RequestsQuery: api.RequestsQuery{Sort: "beauty"}})
+			return err
+		}, ExitUsage},
+		"a tenant's name": {func(s api.Service) error { _, err := s.Requests(ctx, api.RequestsQuery{Tenant: "acme"}); return err }, ExitUsage},
+		"a route's name": {func(s api.Service) error {
+			_, err := s.Explain(ctx, api.ExplainQuery{RequestsQuery: api.RequestsQuery{Route: "/v1"}})
 			return err
 		}, ExitUsage},
 		"wrong page": {func(s api.Service) error { _, err := s.Requests(ctx, api.RequestsQuery{Page: "x"}); return err }, ExitUsage},

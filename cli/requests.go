@@ -18,6 +18,7 @@ func (e *env) requests() *cobra.Command {
 	src, out, sel := source{e: e}, output{}, selector{}
 	var sort string
 	var limit int
+	var labels bool
 	cmd := &cobra.Command{
 		Use:   "requests",
 		Short: "List requests, the worst first",
@@ -40,11 +41,12 @@ TTFT ends at the first byte to the client where the front end was recorded, else
 			if err != nil {
 				return err
 			}
-			return out.print(e, list, func() { e.printRequests(list, sort) })
+			return out.print(e, list, func() { e.printRequests(list, sort, labels) })
 		},
 	}
 	cmd.Flags().StringVar(&sort, "sort", "e2e", "sort by: "+strings.Join(query.Keys(), ", ")+"; 'arrival' for the newest first")
 	cmd.Flags().IntVarP(&limit, "limit", "n", 20, "list at most so many, 0 = all")
+	cmd.Flags().BoolVar(&labels, "labels", false, "also list the beginnings of tenant's, class's and route's labels, which are keyed hashes")
 	sel.flags(cmd)
 	src.flags(cmd)
 	out.flags(cmd)
@@ -66,7 +68,7 @@ func (s *selector) of(ctx context.Context, svc api.Service, sort string, limit i
 	return s.query(sort, limit, o.To)
 }
 
-func (e *env) printRequests(l *api.RequestList, sort string) {
+func (e *env) printRequests(l *api.RequestList, sort string, labels bool) {
 	if l.Matched == 0 {
 		fmt.Fprintln(e.out, "no request matches")
 	} else {
@@ -74,6 +76,9 @@ func (e *env) printRequests(l *api.RequestList, sort string) {
 		head := []string{"REQUEST", "CLASS", "ARRIVED", "E2E", "TTFT", "TPOT", "PROMPT", "OUTPUT", "PREEMPTED", "END", "MOST OF IT"}
 		if part {
 			head = append(head, strings.ToUpper(sort))
+		}
+		if labels {
+			head = append(head, "TENANT", "CLASS'S LABEL", "ROUTE")
 		}
 		t := e.table(head...)
 		for _, r := range l.Requests {
@@ -89,6 +94,9 @@ func (e *env) printRequests(l *api.RequestList, sort string) {
 				count(r.Preemptions), end, fmt.Sprintf("%s %.0f %%", r.Largest, 100*r.Share)}
 			if part {
 				row = append(row, diagnose.Span(r.Sorted))
+			}
+			if labels {
+				row = append(row, dash(r.Labels.Tenant.Short()), dash(r.Labels.Class.Short()), dash(r.Labels.Route.Short()))
 			}
 			t.row(row...)
 		}

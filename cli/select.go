@@ -13,20 +13,22 @@ import (
 
 // selector is the flags that choose requests by what they suffered.
 type selector struct {
-	at    string
-	over  time.Duration
-	class string
+	at                   string
+	over                 time.Duration
+	class, tenant, route string
 }
 
 func (s *selector) flags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&s.at, "at", "", "only requests that were there at this time: 14:05, 14:05:09.250 (local, of the recording's last day), or RFC 3339; a Z at the end means UTC")
 	cmd.Flags().DurationVar(&s.over, "over", 0, "only requests that took longer than this, such as 2s")
-	cmd.Flags().StringVar(&s.class, "class", "", "only requests of this class, as their client named it")
+	cmd.Flags().StringVar(&s.class, "class", "", "only requests of this class: as their client named it, or the first digits (8 or more) of its label")
+	cmd.Flags().StringVar(&s.tenant, "tenant", "", "only requests of this tenant: the first digits (8 or more) of its label, as 'requests --labels' shows them")
+	cmd.Flags().StringVar(&s.route, "route", "", "only requests of this route: the first digits (8 or more) of its label")
 }
 
 // query makes the API's query; last is the newest time of what was read (Unix ns), which says which day a time of day means.
 func (s *selector) query(sort string, limit int, last int64) (api.RequestsQuery, error) {
-	q := api.RequestsQuery{Sort: sort, Over: s.over, Class: s.class, Limit: limit}
+	q := api.RequestsQuery{Sort: sort, Over: s.over, Class: s.class, Tenant: s.tenant, Route: s.route, Limit: limit}
 	if s.at == "" {
 		return q, nil
 	}

@@ -81,12 +81,15 @@ func (c *explainer) find(f Finding) {
 
 func (c *explainer) describe() {
 	r := c.r
-	d := Request{Name: r.Name(), IDs: r.IDs(), Class: r.Class, Path: r.Path, Status: r.Status, End: r.End,
+	d := Request{Name: r.Name(), IDs: r.IDs(), Class: r.Class, Labels: r.Labels, Path: r.Path, Status: r.Status, End: r.End,
 		Sequences: len(r.Sequences), Output: c.a.Output, Received: c.a.From}
 	if c.e != nil {
 		d.Engine = c.e.ID.String()
 	}
+	var s Speculation
 	for _, q := range r.Sequences {
+		drafts, rejected := q.Drafted()
+		s.Drafted, s.Rejected = s.Drafted+drafts, s.Rejected+rejected
 		d.Prompt, d.Cached = max(d.Prompt, q.Prompt), max(d.Cached, q.Cached)
 		if q.Join != 0 && (d.FirstIter == 0 || q.Join < d.FirstIter) {
 			d.FirstIter = q.Join
@@ -94,6 +97,11 @@ func (c *explainer) describe() {
 		d.LastIter = max(d.LastIter, q.Leave)
 		d.Preemptions += len(q.Preemptions)
 		d.Reason = max(d.Reason, q.Reason)
+	}
+	if s.Drafted > 0 {
+		s.Accepted = s.Drafted - s.Rejected
+		s.Rate = float64(s.Accepted) / float64(s.Drafted)
+		d.Speculation = &s
 	}
 	if q := c.a.Tail; q != nil {
 		d.Reason = q.Reason
@@ -529,6 +537,9 @@ func (c *explainer) basis() {
 		b.Level = "L2"
 		b.Uncertainty = c.e.Clock.Uncertainty
 		b.Sharpen = "rank steps and device counters (L3): they tell a slow machine from slow software"
+		if row := c.e.Row(c.x.Request.LastIter); row != nil && row.Execution != nil {
+			b.Sharpen = "device counters (L3): how long its ranks took is seen already ('whylate iterations N'), and counters tell why"
+		}
 		if c.r.Received == 0 {
 			b.Sharpen = "the front end's records: without them the time before the engine and after the last token is not seen"
 		}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/whylate/whylate/diagnose"
 	"github.com/whylate/whylate/internal/scenario"
+	"github.com/whylate/whylate/ledger"
 	"github.com/whylate/whylate/query"
 )
 
@@ -72,6 +73,12 @@ func TestExplain(t *testing.T) {
 func print(x *diagnose.Explanation) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s\n", x.Headline)
+	if l := x.Request.Labels; l != (ledger.Labels{}) {
+		fmt.Fprintf(&b, "labels %+v\n", l)
+	}
+	if s := x.Request.Speculation; s != nil {
+		fmt.Fprintf(&b, "drafted %d, accepted %d, rejected %d, rate %.2f\n", s.Drafted, s.Accepted, s.Rejected, s.Rate)
+	}
 	for _, l := range x.Account.Lines {
 		if l.NS == 0 && len(l.Splits) == 0 {
 			continue

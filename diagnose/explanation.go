@@ -22,6 +22,7 @@ type Request struct {
 	Name        string              `json:"name"`
 	IDs         []string            `json:"ids"`
 	Class       string              `json:"class,omitempty"`
+	Labels      ledger.Labels       `json:"labels,omitzero"` // keyed hashes, where the front end was told to make them
 	Path        string              `json:"path,omitempty"`
 	Engine      string              `json:"engine,omitempty"`
 	Status      int                 `json:"status,omitempty"`
@@ -36,6 +37,15 @@ type Request struct {
 	LastIter    uint64              `json:"last_iteration,omitempty"`
 	Iterations  uint64              `json:"iterations"` // it was a member of
 	Preemptions int                 `json:"preemptions"`
+	Speculation *Speculation        `json:"speculation,omitempty"` // none where nothing was drafted
+}
+
+// Speculation is what became of a request's speculative tokens.
+type Speculation struct {
+	Drafted  uint64  `json:"drafted_tokens"` // those of which it is known what became of them
+	Accepted uint64  `json:"accepted_tokens"`
+	Rejected uint64  `json:"rejected_tokens"`
+	Rate     float64 `json:"acceptance_rate"` // accepted / drafted
 }
 
 // Finding is one thing that made the request late.

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/whylate/whylate/account"
 	"github.com/whylate/whylate/ingest"
 	"github.com/whylate/whylate/ledger"
 	"github.com/whylate/whylate/wire"
@@ -90,6 +91,12 @@ func TestRejectedDraftsAreNoContext(t *testing.T) {
 		if sum != own {
 			t.Errorf("iteration %d: its work %v, of its only member %v", n, sum, own)
 		}
+	}
+	if d, r := q.Drafted(); d != 6 || r != 5 {
+		t.Errorf("%d drafts, %d rejected", d, r)
+	}
+	if m := account.Members(b.Engines[0], nil, 4); len(m) != 1 || m[0].Before != 10+2+1 || m[0].Drafts != 0 {
+		t.Errorf("members of iteration 4: %+v", m)
 	}
 	if w := ledger.MemberWork(&s, 4, 4); w[ledger.WorkDecodeContext] != 10+2+1 {
 		t.Errorf("context of iteration 4: %v", w[ledger.WorkDecodeContext])

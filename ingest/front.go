@@ -67,7 +67,7 @@ func (a *Assembler) exchange(s *source, http uint32) *ledger.Request {
 
 func (a *Assembler) labels(s *source, m *wire.Labels) error {
 	l := &a.exchange(s, m.HTTP).Labels
-	*l = ledger.Labels{Tenant: cmp.Or(m.Tenant, l.Tenant), Class: cmp.Or(m.Class, l.Class), Route: cmp.Or(m.Route, l.Route)}
+	*l = ledger.Labels{Tenant: cmp.Or(ledger.Label(m.Tenant), l.Tenant), Class: cmp.Or(ledger.Label(m.Class), l.Class), Route: cmp.Or(ledger.Label(m.Route), l.Route)}
 	return nil
 }
 

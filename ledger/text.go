@@ -34,6 +34,11 @@ func (e *End) UnmarshalText(b []byte) error {
 	return numberOf(e, b, "end", "", []string{EndUnknown.String(), EndComplete.String(), EndDisconnect.String(), EndError.String()})
 }
 
+// UnmarshalText reads what MarshalText wrote.
+func (g *GraphMode) UnmarshalText(b []byte) error {
+	return numberOf(g, b, "graph mode", "unknown", graphNames[:])
+}
+
 // numberOf finds the number that a name stands for: its place among names, or the number in "other(17)" where the kind writes
 // unnamed numbers so.
 func numberOf[T ~uint8](to *T, text []byte, kind, unnamed string, names []string) error {

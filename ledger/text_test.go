@@ -46,4 +46,5 @@ func TestEnumsRoundTripAsText(t *testing.T) {
 	roundTrip[Outcome](t, 4, true)
 	roundTrip[Phase](t, 3, false)
 	roundTrip[End](t, 3, false)
+	roundTrip[GraphMode](t, 3, true)
 }

@@ -297,6 +297,19 @@ func (s *Stint) DraftsIn(n uint64) (drafts, rejected uint32) {
 	return drafts, rejected
 }
 
+// ComputedBefore returns the tokens that were computed before iteration n of the stint. Rejected drafts are not among them.
+func (s *Stint) ComputedBefore(n uint64) uint64 {
+	if s.Tokens == nil {
+		return uint64(s.Before) + n - s.First
+	}
+	computed := uint64(s.Before)
+	for i := s.First; i < n; i++ {
+		_, rejected := s.DraftsIn(i)
+		computed += uint64(s.TokensIn(i) - rejected)
+	}
+	return computed
+}
+
 // TokensIn returns the tokens that the stint was given in iteration n of it.
 func (s *Stint) TokensIn(n uint64) uint32 {
 	if s.Tokens == nil {
@@ -427,6 +440,21 @@ type Sequence struct {
 // Live reports whether the sequence has been queued and has not finished.
 func (s *Sequence) Live() bool { return s.Queued != 0 && s.Finished == 0 }
 
+// Drafted returns the speculative tokens of the sequence of which it is known what became of them, and how many of those were
+// rejected. Those after its last token came to nothing: nobody looked at them.
+func (s *Sequence) Drafted() (drafts, rejected uint64) {
+	for i := range s.Stints {
+		st := &s.Stints[i]
+		for n := st.First; n < st.First+uint64(len(st.Drafts)) && n <= s.LastEmit; n++ {
+			if row := s.Engine.Row(n); row != nil && row.Known&KnownCompletion != 0 {
+				d, r := st.DraftsIn(n)
+				drafts, rejected = drafts+uint64(d), rejected+uint64(r)
+			}
+		}
+	}
+	return drafts, rejected
+}
+
 // Request is one HTTP request as the front end saw it, with the sequences it made. A sequence whose front end was not
 // seen has a request of its own with Received = 0.
 type Request struct {
@@ -449,14 +477,6 @@ type Request struct {
 	FrontClock  Clock
 	Sequences   []*Sequence
 	Clients     []Client // the clients' own views, one an attempt
-}
-
-// Labels are keyed hashes of whose a request is and what kind of one: equal means equal, and only who has the key can say more.
-// 0 means not said.
-type Labels struct {
-	Tenant uint64
-	Class  uint64
-	Route  uint64
 }
 
 // End says how an HTTP exchange ended.

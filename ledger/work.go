@@ -7,16 +7,16 @@ func MemberWork(s *Stint, from, to uint64) Work {
 	var w Work
 	if s.Phase == Decode && s.Tokens == nil { // one token an iteration: the sums have a closed form
 		n := float64(to - from + 1)
-		first := float64(s.Before) + float64(from-s.First)
+		first := float64(s.ComputedBefore(from))
 		w[WorkDecodeSeqs] = n
 		w[WorkDecodeContext] = n*first + n*(n-1)/2
 		w.rows(s.Seq, n)
 		return w
 	}
-	context := uint64(s.Before)
-	for i := s.First; i <= to; i++ {
+	context := s.ComputedBefore(from)
+	for i := from; i <= to; i++ {
 		tokens := s.TokensIn(i)
-		if i >= from && tokens > 0 {
+		if tokens > 0 {
 			w = w.Add(IterationWork(s.Seq, s.Phase, tokens, context, s.Final && i == s.Last))
 		}
 		_, rejected := s.DraftsIn(i)

@@ -13,13 +13,21 @@ import (
 
 // Selector chooses requests by what they suffered.
 type Selector struct {
-	By    string        // what to sort by, the worst first: "ttft", "tpot", "e2e", a part's name, or "" for arrival, the newest first
-	At    time.Time     // only requests that were there at this moment; zero = all
-	Over  time.Duration // only requests whose E2E is longer
-	From  time.Time     // only requests that arrived at or after this; zero = all
-	To    time.Time     // only requests that arrived before this; zero = all
-	Class string        // only requests of this class, as their client named it
-	Limit int           // at most so many; 0 = all
+	By   string        // what to sort by, the worst first: "ttft", "tpot", "e2e", a part's name, or "" for arrival, the newest first
+	At   time.Time     // only requests that were there at this moment; zero = all
+	Over time.Duration // only requests whose E2E is longer
+	From time.Time     // only requests that arrived at or after this; zero = all
+	To   time.Time     // only requests that arrived before this; zero = all
+	// Only requests of this class, tenant and route; "" = all. A class is as the client named it, or like tenant and route the first
+	// digits of a label.
+	Class, Tenant, Route string
+	Limit                int // at most so many; 0 = all
+}
+
+// wants reports whether a request is of the class, tenant and route that are asked for.
+func (s *Selector) wants(r *ledger.Request) bool {
+	return (s.Class == "" || r.Class == s.Class || r.Labels.Class.Is(s.Class)) && (s.Tenant == "" || r.Labels.Tenant.Is(s.Tenant)) &&
+		(s.Route == "" || r.Labels.Route.Is(s.Route))
 }
 
 // Keys are what a selector may sort by.
@@ -46,7 +54,7 @@ func (l *Ledger) Select(s Selector) (Selection, error) {
 	}
 	var all []*account.Account
 	for _, r := range l.Book.Requests {
-		if r.Received == 0 && len(r.Sequences) == 0 || s.Class != "" && r.Class != s.Class {
+		if r.Received == 0 && len(r.Sequences) == 0 || !s.wants(r) {
 			continue
 		}
 		a := l.Account(r)

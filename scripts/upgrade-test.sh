@@ -91,11 +91,14 @@ compare() { # DIR DIR: everything of the first that was asked again is in the se
   python3 - "$work/$1" "$work/$2" <<'PYTHON'
 import json, pathlib, sys
 was, now = map(pathlib.Path, sys.argv[1:])
+# What earlier versions told wrongly, and may change: of a sealed iteration all those as waiters who had joined before it.
+mended = {"iteration.waiters"}
 wrong, values = [], 0
 def same(a, b, where):
     global values
     if isinstance(a, dict) and isinstance(b, dict):
         for k in a:
+            if f"{where}.{k}" in mended: continue
             if k not in b: wrong.append(f"{where}.{k} is gone; it was {json.dumps(a[k])[:80]}")
             else: same(a[k], b[k], f"{where}.{k}")
     elif isinstance(a, list) and isinstance(b, list):

@@ -49,6 +49,9 @@ func (s *Local) Requests(_ context.Context, q api.RequestsQuery) (*api.RequestLi
 		}
 		first = n
 	}
+	if err := checkLabels(q); err != nil {
+		return nil, err
+	}
 	key, err := query.Key(q.Sort)
 	if err != nil {
 		return nil, &api.InvalidArgument{Argument: "sort", Value: q.Sort, Problem: err.Error()}
@@ -58,7 +61,7 @@ func (s *Local) Requests(_ context.Context, q api.RequestsQuery) (*api.RequestLi
 	if q.Limit > 0 {
 		limit = first + q.Limit
 	}
-	chosen, err := s.l.Select(query.Selector{By: q.Sort, At: q.At, Over: q.Over, From: q.From, To: q.To, Class: q.Class, Limit: limit})
+	chosen, err := s.l.Select(selector(q, q.Sort, limit))
 	if err != nil {
 		return nil, err
 	}
@@ -76,9 +79,27 @@ func (s *Local) Requests(_ context.Context, q api.RequestsQuery) (*api.RequestLi
 	return out, nil
 }
 
+// selector is a question as package query understands it.
+func selector(q api.RequestsQuery, by string, limit int) query.Selector {
+	return query.Selector{By: by, At: q.At, Over: q.Over, From: q.From, To: q.To, Class: q.Class, Tenant: q.Tenant, Route: q.Route, Limit: limit}
+}
+
+// checkLabels refuses what no label begins with. A class may be a name as well.
+func checkLabels(q api.RequestsQuery) error {
+	for _, l := range []struct{ argument, digits string }{{"tenant", q.Tenant}, {"route", q.Route}} {
+		if l.digits == "" {
+			continue
+		}
+		if err := ledger.CheckLabelDigits(l.digits); err != nil {
+			return &api.InvalidArgument{Argument: l.argument, Value: l.digits, Problem: err.Error()}
+		}
+	}
+	return nil
+}
+
 func requestRow(a *account.Account) api.RequestRow {
 	r := a.Request
-	row := api.RequestRow{Name: r.Name(), IDs: r.IDs(), Class: r.Class, Received: a.From, State: a.State, Status: r.Status, End: r.End,
+	row := api.RequestRow{Name: r.Name(), IDs: r.IDs(), Class: r.Class, Labels: r.Labels, Received: a.From, State: a.State, Status: r.Status, End: r.End,
 		E2E: a.E2E(), TTFT: a.TTFT, TPOT: a.TPOT, Sequences: len(r.Sequences), Output: a.Output}
 	for _, q := range r.Sequences {
 		row.Prompt = max(row.Prompt, q.Prompt)
@@ -105,7 +126,10 @@ func (s *Local) Explain(_ context.Context, q api.ExplainQuery) (*diagnose.Explan
 		}
 		return diagnose.Explain(s.l, r), nil
 	}
-	chosen, err := s.l.Select(query.Selector{By: cmp.Or(q.Sort, "e2e"), At: q.At, Over: q.Over, From: q.From, To: q.To, Class: q.Class, Limit: 1})
+	if err := checkLabels(q.RequestsQuery); err != nil {
+		return nil, err
+	}
+	chosen, err := s.l.Select(selector(q.RequestsQuery, cmp.Or(q.Sort, "e2e"), 1))
 	if err != nil {
 		return nil, &api.InvalidArgument{Argument: "slowest", Value: q.Sort, Problem: err.Error()}
 	}
@@ -225,6 +249,9 @@ func iterationRow(e *ledger.Engine, m *account.Model, it *ledger.Iteration) api.
 	if it.Head != nil {
 		row.Head = it.Head.Request.Name()
 	}
+	for _, v := range evictions(e, it.Number) {
+		row.Evicted += v.Blocks
+	}
 	if it.End == 0 {
 		return row
 	}
@@ -235,6 +262,16 @@ func iterationRow(e *ledger.Engine, m *account.Model, it *ledger.Iteration) api.
 		row.Expected = int64(m.Predict(w))
 	}
 	return row
+}
+
+// evictions are those that were told at iteration n.
+func evictions(e *ledger.Engine, n uint64) []ledger.Eviction {
+	first, _ := slices.BinarySearchFunc(e.Evictions, n, func(v ledger.Eviction, n uint64) int { return cmp.Compare(v.Iteration, n) })
+	last := first
+	for last < len(e.Evictions) && e.Evictions[last].Iteration == n {
+		last++
+	}
+	return e.Evictions[first:last]
 }
 
 // Iteration implements [api.Service].
@@ -251,7 +288,7 @@ func (s *Local) Iteration(_ context.Context, q api.IterationQuery) (*api.Iterati
 	m := s.l.Model(e)
 	d := &api.IterationDetail{Engine: e.ID.String(), Row: iterationRow(e, m, it), Statement: diagnose.DescribeIteration(s.l, e, it)}
 	for _, k := range account.Members(e, m, it.Number) {
-		d.Members = append(d.Members, api.MemberRow{Request: k.Seq.Request.Name(), Sequence: k.Seq.ID, Phase: k.Phase, Tokens: k.Tokens, Before: k.Before,
+		d.Members = append(d.Members, api.MemberRow{Request: k.Seq.Request.Name(), Sequence: k.Seq.ID, Phase: k.Phase, Tokens: k.Tokens, Drafts: k.Drafts, Rejected: k.Rejected, Before: k.Before,
 			Joined: k.Joined, Share: int64(k.Share), Marginal: int64(k.Marginal), Special: special(k.Seq)})
 	}
 	o := account.Inspect(e, m, it)
@@ -281,6 +318,16 @@ func (s *Local) Iteration(_ context.Context, q api.IterationQuery) (*api.Iterati
 				d.Holders = append(d.Holders, api.HolderRow{Request: k.Seq.Request.Name(), Blocks: k.Blocks, Weight: k.Weight})
 			}
 		}
+	}
+	if x := it.Execution; x != nil {
+		d.Execution = &api.ExecutionRow{Ranks: x.Ranks, Slowest: x.Slowest, Host: x.Host, Device: x.Device, Wait: x.Wait, Graph: x.Graph, Eager: x.Eager, Padded: x.Padded, Peak: x.Peak}
+	}
+	for _, v := range evictions(e, it.Number) {
+		row := api.EvictionRow{Blocks: v.Blocks}
+		if v.Seq != nil {
+			row.LastUser = v.Seq.Request.Name()
+		}
+		d.Evictions = append(d.Evictions, row)
 	}
 	for _, g := range e.Gaps {
 		if g.At >= it.Start && (it.End == 0 || g.At <= it.End) {

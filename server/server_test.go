@@ -14,11 +14,13 @@ import (
 	"github.com/whylate/whylate/api"
 	"github.com/whylate/whylate/diagnose"
 	"github.com/whylate/whylate/ingest"
+	"github.com/whylate/whylate/internal/scenario"
 	"github.com/whylate/whylate/internal/vfs"
 	"github.com/whylate/whylate/ledger"
 	"github.com/whylate/whylate/query"
 	"github.com/whylate/whylate/store"
 	"github.com/whylate/whylate/store/embedded"
+	"github.com/whylate/whylate/store/storetest"
 )
 
 // demo is the recorded run of a real engine, as a book and as a capture.
@@ -93,11 +95,61 @@ func explain(t *testing.T, s api.Service, id string) string {
 	return string(b)
 }
 
+// iteration is an iteration's detail. The gaps of the whole book are not those of a slice.
+func iteration(t *testing.T, s api.Service, n uint64) string {
+	t.Helper()
+	d, err := s.Iteration(context.Background(), api.IterationQuery{Number: n})
+	if err != nil {
+		t.Fatalf("iteration %d: %v", n, err)
+	}
+	d.Gaps = nil
+	b, err := json.MarshalIndent(d, "", " ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
 // What was imported is answered like the file itself; so it is after it was sealed, and after a restart.
 func TestSameAnswersFileHotSealedRestarted(t *testing.T) {
 	book, raw := demo(t)
+	sameAnswers(t, book, raw, []string{"fan-0", "short-8", "steady-1", "waiter-9", "grow-13", "hangup-1", "alone-2"}, 1, 205, 2000)
+}
+
+// The same of a run in which every kind of record occurs: drafts, executions, evictions and labels among them.
+func TestSameAnswersOfEveryKindOfRecord(t *testing.T) {
+	run, err := scenario.Parse(storetest.Everything)
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := run.Capture()
+	if err != nil {
+		t.Fatal(err)
+	}
+	book, err := run.Book()
+	if err != nil {
+		t.Fatal(err)
+	}
 	file := NewLocal(book)
-	ids := []string{"fan-0", "short-8", "steady-1", "waiter-9", "grow-13", "hangup-1", "alone-2"}
+	x, err := file.Explain(context.Background(), api.ExplainQuery{ID: "one"})
+	if err != nil || x.Request.Speculation == nil || x.Request.Labels.Tenant != 0x5f0c1a2b3c4d5e6f {
+		t.Fatalf("%+v, %v", x.Request, err)
+	}
+	for n, has := range map[uint64]func(*api.IterationDetail) bool{
+		1: func(d *api.IterationDetail) bool { return d.Execution != nil },
+		2: func(d *api.IterationDetail) bool { return d.Members[0].Drafts == 3 && d.Members[0].Rejected == 2 },
+		4: func(d *api.IterationDetail) bool { return len(d.Evictions) == 2 && d.Row.Evicted == 3 },
+	} {
+		if d, err := file.Iteration(context.Background(), api.IterationQuery{Number: n}); err != nil || !has(d) {
+			t.Fatalf("iteration %d: %+v, %v", n, d, err)
+		}
+	}
+	sameAnswers(t, book, raw, []string{"one", "two", "three"}, 1, 2, 3, 4, 7, 8)
+}
+
+// sameAnswers holds what is said of requests and iterations against the book that raw was read into.
+func sameAnswers(t *testing.T, book *ledger.Book, raw []byte, ids []string, iterations ...uint64) {
+	file := NewLocal(book)
 	disk := vfs.NewMemory()
 	now := time.Unix(0, book.Now).Add(time.Minute)
 	s := start(t, disk, now)
@@ -119,6 +171,20 @@ func TestSameAnswersFileHotSealedRestarted(t *testing.T) {
 				t.Errorf("%s, %s (-file +server):\n%s", where, id, d)
 			}
 		}
+		for _, n := range iterations {
+			if d := cmp.Diff(iteration(t, file, n), iteration(t, s, n)); d != "" {
+				t.Errorf("%s, iteration %d (-file +server):\n%s", where, n, d)
+			}
+		}
+		for _, q := range []api.RequestsQuery{{Tenant: "5f0c1a2b"}, {Class: "a1b2c3d4e5f60718"}, {Route: "ffffffff"}} {
+			got, err := s.Requests(context.Background(), q)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if want, err := file.Requests(context.Background(), q); err != nil || got.Matched != want.Matched || len(got.Requests) != len(want.Requests) {
+				t.Errorf("%s: %+v matches %d requests, want %d, %v", where, q, got.Matched, want.Matched, err)
+			}
+		}
 		list, err := s.Requests(context.Background(), api.RequestsQuery{Sort: "ttft", Limit: 20})
 		if err != nil {
 			t.Fatal(err)
@@ -128,7 +194,7 @@ func TestSameAnswersFileHotSealedRestarted(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i, r := range want.Requests {
-			if got := list.Requests[i]; got.Name != r.Name || got.E2E != r.E2E || got.TTFT != r.TTFT || got.Largest != r.Largest || got.Reason != r.Reason {
+			if got := list.Requests[i]; got.Name != r.Name || got.E2E != r.E2E || got.TTFT != r.TTFT || got.Largest != r.Largest || got.Reason != r.Reason || got.Labels != r.Labels {
 				t.Errorf("%s: request %d is %+v, want %+v", where, i, got, r)
 			}
 		}

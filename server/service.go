@@ -38,7 +38,9 @@ func (s *Server) Explain(ctx context.Context, q api.ExplainQuery) (*diagnose.Exp
 	if q.ID != "" {
 		return ofRequest(ctx, s, q.ID, func(l *Local) (*diagnose.Explanation, error) { return l.Explain(ctx, q) })
 	}
-	list, err := s.Requests(ctx, api.RequestsQuery{Sort: cmp.Or(q.Sort, "e2e"), At: q.At, Over: q.Over, From: q.From, To: q.To, Class: q.Class, Limit: 1})
+	worst := q.RequestsQuery
+	worst.Sort, worst.Limit, worst.Page = cmp.Or(q.Sort, "e2e"), 1, ""
+	list, err := s.Requests(ctx, worst)
 	if err != nil {
 		return nil, err
 	}
@@ -199,7 +201,7 @@ func withoutSealed(hot *api.RequestList, sealed []store.Listed) []api.RequestRow
 }
 
 func unfiltered(q api.RequestsQuery) bool {
-	return q.At.IsZero() && q.From.IsZero() && q.To.IsZero() && q.Over == 0 && q.Class == ""
+	return q.At.IsZero() && q.From.IsZero() && q.To.IsZero() && q.Over == 0 && q.Class == "" && q.Tenant == "" && q.Route == ""
 }
 
 func (s *Server) sealedRequests(ctx context.Context) (int, error) {
@@ -216,7 +218,7 @@ const maxRows = 10_000
 
 // filterOf is a question as the store understands it.
 func filterOf(q api.RequestsQuery, limit int) store.Filter {
-	f := store.Filter{Class: q.Class, Over: int64(q.Over), Sort: q.Sort, Limit: limit}
+	f := store.Filter{Class: q.Class, Tenant: q.Tenant, Route: q.Route, Over: int64(q.Over), Sort: q.Sort, Limit: limit}
 	if !q.At.IsZero() {
 		f.At = q.At.UnixNano()
 	}
@@ -365,7 +367,7 @@ func (s *Server) Watch(ctx context.Context, since string) (<-chan api.Event, err
 // sealedRow is a row of the requests table as a list shows it that is sorted by a key.
 func sealedRow(l *store.Listed, by string) api.RequestRow {
 	r := &l.Row
-	row := api.RequestRow{Name: l.Ref.Name, Class: r.Class, Received: r.From, State: account.State(r.State), Status: int(r.Status), End: ledger.End(r.End),
+	row := api.RequestRow{Name: l.Ref.Name, Class: r.Class, Labels: r.Labels(), Received: r.From, State: account.State(r.State), Status: int(r.Status), End: ledger.End(r.End),
 		Reason: ledger.FinishReason(r.Reason), E2E: r.E2E, TTFT: r.TTFT, TPOT: r.TPOT, Sequences: len(r.SequenceRows), Prompt: uint32(r.Prompt), Output: uint32(r.Output),
 		Preemptions: int(r.Preemptions)}
 	for _, id := range []string{l.Ref.Name, r.RequestID, r.ResponseID, r.TraceID} {

@@ -1,5 +1,7 @@
 package store
 
+import "github.com/whylate/whylate/ledger"
+
 // The rows of the sealed tables. Their struct tags are the one description of the tables: `parquet` gives a column's name and
 // encoding, `unit` and `doc` what it means. [Tables], the Parquet schema and docs/tables.md follow from them.
 //
@@ -120,6 +122,8 @@ type StintRow struct {
 	Before     int32   `parquet:"before_tokens,delta" unit:"tokens" doc:"computed before the first iteration"`
 	Final      bool    `parquet:"final" unit:"" doc:"its last iteration reached the end of the tokens then known, and so emitted one"`
 	Tokens     []int32 `parquet:"tokens,list" parquet-element:",delta" unit:"tokens" doc:"scheduled per iteration; empty = 1 each"`
+	Drafts     []int32 `parquet:"draft_tokens,list" parquet-element:",delta" unit:"tokens" doc:"of the tokens, speculative ones per iteration; where the list ends there are no more. Empty before format 3"`
+	Rejected   []int32 `parquet:"rejected_tokens,list" parquet-element:",delta" unit:"tokens" doc:"of the drafts, those that the model did not agree with, per iteration as above: they are not among the tokens computed"`
 }
 
 // SkipRow is an unbroken run of iterations in which a live sequence was not scheduled.
@@ -158,6 +162,30 @@ type HoldingRow struct {
 	Holder    int32   `parquet:"holder_sequence_row,delta" unit:"row" doc:"who held; −1 = a report without holders"`
 	Blocks    int32   `parquet:"blocks,delta" unit:"blocks" doc:"held"`
 	Weight    float32 `parquet:"weight_blocks,dict" unit:"blocks" doc:"held, a shared block counted 1/references"`
+}
+
+// ExecutionRow is what the ranks said of the execution of one iteration's batch, put together: a batch is as slow as its slowest rank.
+type ExecutionRow struct {
+	Engine    string `parquet:"engine,dict" unit:"" doc:"which engine"`
+	Iteration int64  `parquet:"iteration,delta" unit:"" doc:"whose batch"`
+	Ranks     int32  `parquet:"ranks,dict" unit:"ranks" doc:"that were seen"`
+	Slowest   int32  `parquet:"slowest_rank,dict" unit:"" doc:"the one with the longest host time"`
+	Host      int64  `parquet:"host_ns,delta" unit:"ns" doc:"longest time of a rank from entry to return"`
+	Device    int64  `parquet:"device_ns,delta" unit:"ns" doc:"longest time of a device's own work; 0 = not measured"`
+	Wait      int64  `parquet:"collective_wait_ns,delta" unit:"ns" doc:"longest wait in collectives; 0 = none, or not measured"`
+	Peak      int64  `parquet:"peak_memory_bytes,delta" unit:"B" doc:"most memory that a rank had ever allocated; 0 = not measured"`
+	Padded    int32  `parquet:"padded_tokens,delta" unit:"tokens" doc:"size of the batch with its padding"`
+	Graph     int32  `parquet:"graph_mode,dict" unit:"" doc:"how the batch was launched: 0 unknown, 1 none, 2 piecewise, 3 full"`
+	Eager     bool   `parquet:"eager_fallback" unit:"" doc:"there are graphs, and some rank ran without"`
+}
+
+// EvictionRow is blocks of the prefix cache that were given up for others.
+type EvictionRow struct {
+	Engine    string `parquet:"engine,dict" unit:"" doc:"which engine"`
+	Iteration int64  `parquet:"iteration,delta" unit:"" doc:"up to which they were counted: those of up to 16 decisions are told together"`
+	At        int64  `parquet:"at_unix_ns,delta" unit:"Unix ns" doc:"when that was decided"`
+	LastUser  int32  `parquet:"last_user_sequence_row,delta" unit:"row" doc:"who had used them last; −1 = not known"`
+	Blocks    int32  `parquet:"blocks,delta" unit:"blocks" doc:"how many"`
 }
 
 // RequestRow is one request, with the sums of its account: enough for every list.
@@ -212,6 +240,9 @@ type RequestRow struct {
 	SequenceRows []int32 `parquet:"sequence_rows,list" parquet-element:",delta" unit:"row" doc:"its sequences, in order"`
 	ClientRow    int32   `parquet:"client_row,delta" unit:"row" doc:"its first client's view"`
 	Clients      int32   `parquet:"clients,delta" unit:"rows" doc:"how many follow there"`
+	Tenant       string  `parquet:"tenant_label,dict" unit:"" doc:"keyed hash of whose it is, 16 hexadecimal digits; empty = not said, or sealed before format 3"`
+	ClassLabel   string  `parquet:"class_label,dict" unit:"" doc:"keyed hash of its class, as above"`
+	Route        string  `parquet:"route_label,dict" unit:"" doc:"keyed hash of its route, as above"`
 }
 
 // ClientRow is one attempt as its client saw it.
@@ -249,4 +280,12 @@ type GapRow struct {
 type IDRow struct {
 	ID      string `parquet:"id,delta" unit:"" doc:"the beginning of an id, as long as it takes to tell it from its neighbours in the order, and a little more"`
 	Request int32  `parquet:"request_row,delta" unit:"row" doc:"a request that may have it"`
+}
+
+// Labels are the request's labels.
+func (r *RequestRow) Labels() (l ledger.Labels) {
+	for to, text := range map[*ledger.Label]string{&l.Tenant: r.Tenant, &l.Class: r.ClassLabel, &l.Route: r.Route} {
+		_ = to.UnmarshalText([]byte(text)) // what is no label is none
+	}
+	return l
 }

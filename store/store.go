@@ -100,7 +100,7 @@ type Sealed interface {
 
 // Policy says how long what is kept, counted from the end of a period; 0 = for ever.
 type Policy struct {
-	Detail   time.Duration // iterations, stints, skips, preemptions, holdings
+	Detail   time.Duration // iterations, stints, skips, preemptions, holdings, executions, evictions
 	Requests time.Duration // everything else
 }
 
@@ -151,11 +151,13 @@ type Filter struct {
 	From, To int64            // Unix ns: only requests that began at or after From and before To
 	At       int64            // Unix ns: only requests that were there at this moment
 	Engine   *ledger.EngineID // only of this engine incarnation
-	Class    string
-	Over     int64  // ns: only requests whose E2E is longer
-	Sort     string // a sortable column: "from" (the default, the newest first), "ttft", "tpot", "e2e" or a part's name: the largest first
-	Limit    int    // at most so many; 0 = 100
-	Page     string // RequestPage.Next of the page before
+	Class    string           // of this class: as its client named it, or by the first digits of its label (ledger.Label)
+	Tenant   string           // first digits of the label
+	Route    string           // first digits of the label
+	Over     int64            // ns: only requests whose E2E is longer
+	Sort     string           // a sortable column: "from" (the default, the newest first), "ttft", "tpot", "e2e" or a part's name: the largest first
+	Limit    int              // at most so many; 0 = 100
+	Page     string           // RequestPage.Next of the page before
 }
 
 // RequestPage is one page of a list.

@@ -35,6 +35,8 @@ var Tables = []Table{
 	{Name: "skips", Doc: "Who waited in which iterations, and why.", Sorted: "sequence_row, first_iteration", Keep: KeepDetail, Row: SkipRow{}},
 	{Name: "preemptions", Doc: "Running sequences that lost their KV blocks.", Sorted: "iteration", Keep: KeepDetail, Row: PreemptionRow{}},
 	{Name: "holdings", Doc: "Who held the KV pool while admission was stopped for it.", Sorted: "iteration", Keep: KeepDetail, Row: HoldingRow{}},
+	{Name: "executions", Doc: "How the ranks executed the iterations' batches, where they were seen. Empty before format 3.", Sorted: "iteration", Keep: KeepDetail, Row: ExecutionRow{}},
+	{Name: "evictions", Doc: "Blocks of the prefix cache that were given up for others. Empty before format 3.", Sorted: "iteration", Keep: KeepDetail, Row: EvictionRow{}},
 	{Name: "requests", Doc: "One row for each request, with the sums of its account.", Sorted: "from_unix_ns in each stretch", Keep: KeepRequests, Row: RequestRow{}},
 	{Name: "clients", Doc: "The clients' own views of their attempts.", Sorted: "request_row", Keep: KeepRequests, Row: ClientRow{}},
 	{Name: "gaps", Doc: "What is known to be missing. Absent is not zero.", Sorted: "at_unix_ns", Keep: KeepRequests, Row: GapRow{}},

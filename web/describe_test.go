@@ -116,8 +116,10 @@ func (d *describer) of(t reflect.Type) object {
 	switch {
 	case t.Kind() == reflect.Pointer:
 		return d.of(t.Elem())
-	case t.Implements(textType):
+	case t.Implements(textType) && t.Kind() == reflect.Uint8:
 		return d.component(t, d.enumeration)
+	case t.Implements(textType):
+		return d.component(t, func(reflect.Type) object { return object{"type": "string"} })
 	case t.Kind() == reflect.Struct:
 		return d.component(t, d.structure)
 	case t.Kind() == reflect.String && len(d.values[key(t)]) > 0:
@@ -176,7 +178,7 @@ func (d *describer) structure(t reflect.Type) object {
 			d.t.Fatalf("%s.%s has no JSON name", t, f.Name)
 		}
 		s := d.of(f.Type)
-		optional := strings.Contains(opts, "omitempty")
+		optional := strings.Contains(opts, "omitempty") || strings.Contains(opts, "omitzero")
 		if k := f.Type.Kind(); !optional && (k == reflect.Slice || k == reflect.Map) {
 			s["type"] = []string{s["type"].(string), "null"} // none may be written as null
 		}

@@ -39,19 +39,21 @@ engine vllm depth=1 max_num_seqs=16 num_gpu_blocks=20
 590ms     arrive head
 591ms     queue head prompt=320 max=4
 592ms     http short
+592ms     labels short tenant=5f0c1a2b3c4d5e6f class=a1b2c3d4e5f60718 route=18f6e5d4c3b2a190
 592ms     submit short prompt=16
 592ms     arrive short
 593ms     queue short prompt=16 max=3
+594..603ms step 62 rank=0 device=7ms padded=8 graph=full peak=1024
 595ms     x40 9ms iter big-1 big-2 stop=kv head=head need=10 free=4 waiting=2 running=2 hold=big-1:9,big-2:7
 955ms     x10 9ms iter big-1 big-2 stop=kv head=head need=10 free=3 waiting=2 running=2 end=big-2:length
-1046..1090ms iter big-1 head:320 short:16
+1046..1090ms iter big-1 head:320 short:16 evict=big-2:6,-:1
 1091ms    x2 9ms iter big-1 head short end=short:length
 1109ms    x1 9ms iter big-1 head end=head:length
 1118ms    first short
 1119ms    last short
 1119ms    last head end=disconnect
 590..1121ms client short first=1119ms class=chat
-1120ms    x5 9ms iter big-1
+1120ms    x5 9ms iter big-1:4 draft=big-1:3:1
 1170ms    http late
 1170ms    submit late prompt=16
 1170ms    arrive late

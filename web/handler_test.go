@@ -18,6 +18,7 @@ import (
 	"github.com/whylate/whylate/api"
 	"github.com/whylate/whylate/api/client"
 	"github.com/whylate/whylate/diagnose"
+	"github.com/whylate/whylate/ledger"
 	"github.com/whylate/whylate/server"
 	"github.com/whylate/whylate/web"
 )
@@ -215,3 +216,29 @@ func TestImport(t *testing.T) {
 type broken struct{ err error }
 
 func (b broken) Read([]byte) (int, error) { return 0, b.err }
+
+// What labels choose, and what an iteration's ranks and evictions are, comes through HTTP as it was.
+func TestLabelsExecutionsAndEvictionsComeThrough(t *testing.T) {
+	c, err := client.New(serve(t, server.NewLocal(crowdBook(t)), web.Options{}).URL, client.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := context.Background()
+	for _, q := range []api.RequestsQuery{{Tenant: "5f0c1a2b"}, {Class: "a1b2c3d4"}, {Route: "18f6e5d4c3b2a190"}, {Tenant: "5f0c1a2b3c4d5e6f", Class: "chat"}} {
+		l, err := c.Requests(ctx, q)
+		if err != nil || len(l.Requests) != 1 || l.Requests[0].Name != "short" || l.Requests[0].Labels.Tenant != 0x5f0c1a2b3c4d5e6f {
+			t.Errorf("%+v: %+v, %v", q, l, err)
+		}
+	}
+	if l, err := c.Requests(ctx, api.RequestsQuery{Tenant: "18f6e5d4"}); err != nil || l.Matched != 0 {
+		t.Errorf("a tenant that is a route: %+v, %v", l, err)
+	}
+	d, err := c.Iteration(ctx, api.IterationQuery{Number: 62})
+	if want := (api.ExecutionRow{Ranks: 1, Host: 9e6, Device: 7e6, Graph: ledger.GraphFull, Padded: 8, Peak: 1024}); err != nil || d.Execution == nil || *d.Execution != want {
+		t.Errorf("iteration 62: %+v, %v; want %+v", d.Execution, err, want)
+	}
+	d, err = c.Iteration(ctx, api.IterationQuery{Number: 112})
+	if err != nil || len(d.Evictions) != 2 || d.Evictions[0] != (api.EvictionRow{LastUser: "big-2", Blocks: 6}) || d.Evictions[1] != (api.EvictionRow{Blocks: 1}) {
+		t.Errorf("iteration 112: %+v, %v", d.Evictions, err)
+	}
+}

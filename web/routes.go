@@ -48,7 +48,9 @@ var (
 		{"over", inQuery, "duration", "Only requests whose E2E is longer.", "2s"},
 		{"from", inQuery, "time", "Only requests that arrived at or after this moment.", "2026-11-29T14:00:00Z"},
 		{"to", inQuery, "time", "Only requests that arrived before this moment.", "2026-11-29T15:00:00Z"},
-		{"class", inQuery, "text", "Only requests of this class, as their client named it.", "chat"},
+		{"class", inQuery, "text", "Only requests of this class: as their client named it, or 8 to 16 digits that its label (a keyed hash) begins with.", "chat"},
+		{"tenant", inQuery, "text", "Only requests of this tenant: 8 to 16 digits that its label (a keyed hash) begins with.", "5f0c1a2b"},
+		{"route", inQuery, "text", "Only requests of this route: 8 to 16 digits that its label (a keyed hash) begins with.", "5f0c1a2b"},
 	}
 	limited = param{"limit", inQuery, "number", "At most so many rows, 1 to 10000; 100 if not given.", "20"}
 	engine  = param{"engine", inQuery, "text", "A beginning of the engine's id or incarnation. Needed where there are several engines.", "chat/0@5f0c"}
@@ -196,5 +198,5 @@ func answer[Q, A any](ctx context.Context, a *arguments, q Q, ask func(context.C
 }
 
 func requestsQuery(a *arguments, sort string) api.RequestsQuery {
-	return api.RequestsQuery{Sort: a.text(sort), At: a.moment("at"), Over: a.duration("over"), From: a.moment("from"), To: a.moment("to"), Class: a.text("class")}
+	return api.RequestsQuery{Sort: a.text(sort), At: a.moment("at"), Over: a.duration("over"), From: a.moment("from"), To: a.moment("to"), Class: a.text("class"), Tenant: a.text("tenant"), Route: a.text("route")}
 }

@@ -206,6 +206,8 @@ func selection(q api.RequestsQuery, sort string) url.Values {
 	v := url.Values{}
 	put(v, sort, q.Sort)
 	put(v, "class", q.Class)
+	put(v, "tenant", q.Tenant)
+	put(v, "route", q.Route)
 	put(v, "at", moment(q.At))
 	put(v, "from", moment(q.From))
 	put(v, "to", moment(q.To))

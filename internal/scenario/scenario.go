@@ -12,12 +12,17 @@
 //	62ms     first r1
 //	63ms     last r1 end=disconnect
 //	0..70ms  client r1 first=62ms class=short
+//	0ms      labels r1 tenant=a1 class=b2 route=c3     hexadecimal digits of keyed hashes
+//	70..75ms iter r1:4 r2 draft=r1:3:1 evict=r2:5,-:1  three of r1's tokens are drafts and one of them was right; six blocks
+//	                                         were evicted before it, five last used by r2, one by nobody who is known
+//	70..74ms step 9 rank=1 device=2ms wait=1ms padded=8 graph=full eager=1 peak=1024      a rank executed iteration 9
 //	70ms x60 8ms iter r1                     sixty iterations of 8 ms each, one after the other
 //
 // A member without a number is in decode (one token). Lines starting with # are comments.
 package scenario
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -36,10 +41,11 @@ const (
 	Boot  int64 = 1_000_000_000_000
 )
 
-// Run is a scenario turned into frames: three sources, as a real engine has.
+// Run is a scenario turned into frames: sources as a real engine has.
 type Run struct {
 	Engine, Front, Client *Source
 	Input                 *Source
+	Worker                *Source // nil if no rank says anything
 }
 
 // Source is one source's frames in order.
@@ -70,14 +76,7 @@ func (s *Source) HelloJSON() json.RawMessage {
 func Parse(text string) (*Run, error) {
 	p := &parser{recorder: newRecorder(), names: map[string]*request{}}
 	p.run = &Run{}
-	for _, s := range []struct {
-		to           **Source
-		role, thread string
-	}{{&p.run.Front, "frontend", "main"}, {&p.run.Input, "engine", "input"}, {&p.run.Engine, "engine", "scheduler"}, {&p.run.Client, "client", "main"}} {
-		*s.to = &Source{Name: s.role + "-" + s.thread, Hello: wire.Hello{Protocol: [2]uint16{1, 0}, Producer: wire.Producer{Name: "scenario", Version: "1"},
-			Engine: wire.Engine{Name: "vllm", Version: "0.32.0", Deployment: "test", Replica: "test", Incarnation: "0123456789abcdef"},
-			Role:   s.role, Thread: s.thread, Boot: "boot", Host: "host", Depth: 1, Clock: [3]int64{Boot, Epoch, Boot}, Settings: map[string]any{}}}
-	}
+	p.run.Front, p.run.Input, p.run.Engine, p.run.Client = newSource("frontend", "main"), newSource("engine", "input"), newSource("engine", "scheduler"), newSource("client", "main")
 	for n, line := range strings.Split(text, "\n") {
 		line, _, _ = strings.Cut(line, "#")
 		if strings.TrimSpace(line) == "" {
@@ -90,8 +89,21 @@ func Parse(text string) (*Run, error) {
 	return p.run, nil
 }
 
+// newSource is a source of a role's thread that has said hello and nothing else.
+func newSource(role, thread string) *Source {
+	return &Source{Name: role + "-" + thread, Hello: wire.Hello{Protocol: [2]uint16{1, 0}, Producer: wire.Producer{Name: "scenario", Version: "1"},
+		Engine: wire.Engine{Name: "vllm", Version: "0.32.0", Deployment: "test", Replica: "test", Incarnation: "0123456789abcdef"},
+		Role:   role, Thread: thread, Boot: "boot", Host: "host", Depth: 1, Clock: [3]int64{Boot, Epoch, Boot}, Settings: map[string]any{}}}
+}
+
 // Sources lists all sources.
-func (r *Run) Sources() []*Source { return []*Source{r.Front, r.Input, r.Engine, r.Client} }
+func (r *Run) Sources() []*Source {
+	all := []*Source{r.Front, r.Input, r.Engine, r.Client}
+	if r.Worker != nil {
+		all = append(all, r.Worker)
+	}
+	return all
+}
 
 // Assemble feeds the frames to a new assembler, source by source, without those that drop returns true for; drop may be nil.
 func (r *Run) Assemble(drop func(wire.Frame) bool) (*ingest.Assembler, error) {
@@ -115,6 +127,32 @@ func (r *Run) Assemble(drop func(wire.Frame) bool) (*ingest.Assembler, error) {
 		}
 	}
 	return a, nil
+}
+
+// Capture is the scenario as a capture file.
+func (r *Run) Capture() ([]byte, error) {
+	var b bytes.Buffer
+	w, err := wire.NewCaptureWriter(&b)
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range r.Sources() {
+		id, err := w.Source(wire.Source{Name: s.Name, Hello: s.HelloJSON()})
+		if err != nil {
+			return nil, err
+		}
+		for _, raw := range s.Frames {
+			f, _, err := wire.ParseFrame(raw)
+			if err != nil {
+				return nil, err
+			}
+			if err := w.Frame(id, f); err != nil {
+				return nil, err
+			}
+		}
+	}
+	err = w.Close()
+	return b.Bytes(), err
 }
 
 // Book is the book of the whole scenario.
@@ -236,6 +274,9 @@ func (p *parser) engine(words []string) error {
 }
 
 func (p *parser) event(at, to int64, verb, name string, o options) error {
+	if verb == "step" {
+		return p.step(at, to, name, o)
+	}
 	r := p.get(name)
 	parent, index, child := base(name)
 	switch verb {
@@ -243,6 +284,19 @@ func (p *parser) event(at, to int64, verb, name string, o options) error {
 		p.http++
 		r.http = p.http
 		return p.run.Front.add(&wire.Received{Time: at, HTTP: r.http, RequestID: name, Traceparent: o["trace"], Path: "/v1/completions"})
+	case "labels":
+		m := &wire.Labels{Time: at, HTTP: r.http}
+		for to, digits := range map[*uint64]string{&m.Tenant: o["tenant"], &m.Class: o["class"], &m.Route: o["route"]} {
+			if digits == "" {
+				continue
+			}
+			n, err := strconv.ParseUint(digits, 16, 64)
+			if err != nil {
+				return err
+			}
+			*to = n
+		}
+		return p.run.Front.add(m)
 	case "submit":
 		m := &wire.Submitted{Time: at, Handle: r.handle, Index: index, Prompt: o.u32("prompt"), ID: internal(name), External: "cmpl-" + parent + "-0", HTTP: p.get(parent).http}
 		if child {
@@ -291,6 +345,30 @@ func (p *parser) event(at, to int64, verb, name string, o options) error {
 	return fmt.Errorf("unknown verb %q", verb)
 }
 
+// step is one rank's execution of an iteration's batch.
+func (p *parser) step(from, to int64, iteration string, o options) error {
+	n, err := strconv.ParseUint(iteration, 10, 64)
+	if err != nil {
+		return err
+	}
+	m := &wire.Step{Time: from, Returned: to, Iteration: n, Rank: o.u32("rank"), Padded: o.u32("padded"), Eager: uint8(o.u32("eager")), Peak: uint64(o.u32("peak"))}
+	m.Mode = map[string]uint8{"none": 1, "piecewise": 2, "full": 3}[o["graph"]]
+	for to, text := range map[*uint64]string{&m.Device: o["device"], &m.Wait: o["wait"]} {
+		if text == "" {
+			continue
+		}
+		d, err := time.ParseDuration(text)
+		if err != nil {
+			return err
+		}
+		*to = uint64(d)
+	}
+	if p.run.Worker == nil {
+		p.run.Worker = newSource("worker", "main")
+	}
+	return p.run.Worker.add(m)
+}
+
 var stops = map[string]ledger.SkipReason{"": 0, "seqs": ledger.SkipSequenceLimit, "tokens": ledger.SkipTokenBudget, "kv": ledger.SkipKVBlocks,
 	"preempt": ledger.SkipPreemptionStep, "other": ledger.SkipOther, "paused": ledger.SkipPaused}
 
@@ -327,6 +405,13 @@ func (p *parser) iter(from, to int64, args []string, o options) error {
 			m.Holders = append(m.Holders, wire.Holder{Handle: p.get(name).handle, Blocks: uint32(n), Weight: float32(n)})
 		}
 	}
+	if err := p.evict(from, o["evict"]); err != nil {
+		return err
+	}
+	right, err := p.draft(m, o["draft"])
+	if err != nil {
+		return err
+	}
 	var now []wire.Join
 	for _, a := range args {
 		name, tokens, _ := strings.Cut(a, ":")
@@ -361,6 +446,13 @@ func (p *parser) iter(from, to int64, args []string, o options) error {
 			}
 		}
 		q.before += j.Tokens
+		if n, drafted := right[j.Handle]; drafted {
+			q.before -= j.Tokens - 1 - n
+			q.output += n + 1
+			d.Tokens += n + 1
+			d.Emits = append(d.Emits, wire.Emit{Handle: q.handle, Tokens: uint16(n + 1)})
+			continue
+		}
 		switch due := j.Before+j.Tokens >= j.Total; {
 		case due && slices.Contains(quiet, q.name):
 			d.Emits = append(d.Emits, wire.Emit{Handle: q.handle, Discarded: 1})
@@ -380,6 +472,41 @@ func (p *parser) iter(from, to int64, args []string, o options) error {
 		return nil
 	}
 	return p.run.Engine.add(d)
+}
+
+// evict writes what was evicted up to a decision: "r1:2,-:1" are blocks by who had used them last.
+func (p *parser) evict(at int64, what string) error {
+	for _, s := range strings.FieldsFunc(what, func(c rune) bool { return c == ',' }) {
+		name, blocks, _ := strings.Cut(s, ":")
+		n, err := strconv.Atoi(blocks)
+		if err != nil {
+			return err
+		}
+		m := &wire.Cache{Time: at, Kind: wire.CacheEvicted, Blocks: uint32(n), Hashes: make([]uint64, n)}
+		if name != "-" {
+			m.Handle = p.get(name).handle
+		}
+		if err := p.run.Engine.add(m); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// draft notes the drafts of a decision, "r1:3:1", and returns by handle how many of each were right.
+func (p *parser) draft(m *wire.Scheduled, what string) (right map[uint32]uint32, err error) {
+	right = map[uint32]uint32{}
+	for _, s := range strings.FieldsFunc(what, func(c rune) bool { return c == ',' }) {
+		var drafts, were uint32
+		name, counts, _ := strings.Cut(s, ":")
+		if _, err := fmt.Sscanf(counts, "%d:%d", &drafts, &were); err != nil {
+			return nil, fmt.Errorf("draft=%s: want NAME:DRAFTS:RIGHT: %w", s, err)
+		}
+		h := p.get(name).handle
+		m.Drafts = append(m.Drafts, wire.Draft{Handle: h, Tokens: drafts})
+		right[h] = were
+	}
+	return right, nil
 }
 
 // repeat plays an iteration many times. Its options hold for each, but an end only for the last.

@@ -177,8 +177,8 @@ func (r *periodReader) runsOf(order []int32, rows map[int32]*store.SequenceRow) 
 	return nil
 }
 
-// events puts heads, preemptions and holdings into the engine.
-func (r *periodReader) events(iterations []store.IterationRow, preemptions []store.PreemptionRow, holdings []store.HoldingRow) {
+// events puts heads, preemptions, holdings and evictions into the engine.
+func (r *periodReader) events(iterations []store.IterationRow, preemptions []store.PreemptionRow, holdings []store.HoldingRow, evictions []store.EvictionRow) {
 	e := r.b.e
 	who := func(at int32) *ledger.Sequence {
 		if k := r.rows[at]; at >= 0 && k != nil {
@@ -201,6 +201,9 @@ func (r *periodReader) events(iterations []store.IterationRow, preemptions []sto
 			last := &e.Holdings[len(e.Holdings)-1]
 			last.Holders = append(last.Holders, ledger.Holder{Seq: q, Blocks: uint32(h.Blocks), Weight: h.Weight})
 		}
+	}
+	for _, v := range evictions {
+		e.Evictions = append(e.Evictions, ledger.Eviction{Iteration: uint64(v.Iteration), At: v.At, Seq: who(v.LastUser), Blocks: uint32(v.Blocks)})
 	}
 }
 

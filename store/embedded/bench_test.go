@@ -74,9 +74,10 @@ func sizes(b *testing.B, s *Store, label string) {
 	}
 	it, rq := float64(rows["iterations"]), float64(max(rows["requests"], 1))
 	b.ReportMetric(float64(bytes["iterations"]+bytes["stints"]+bytes["skips"])/it, "B/iteration")
+	b.ReportMetric(float64(bytes["executions"])/it, "B/iteration_execution")
 	b.ReportMetric(float64(bytes["requests"]+bytes["sequences"]+bytes["ids"])/rq, "B/request")
 	b.ReportMetric(float64(bytes["clients"])/rq, "B/client")
-	b.ReportMetric(float64(bytes["holdings"]+bytes["preemptions"])/it, "B/iteration_kv")
+	b.ReportMetric(float64(bytes["holdings"]+bytes["preemptions"]+bytes["evictions"])/it, "B/iteration_kv")
 }
 
 func scratch(b *testing.B) *Store {
@@ -115,6 +116,15 @@ func BenchmarkSealedBytes(b *testing.B) {
 			book := storetest.Random(b, 1, 50_000)
 			storetest.SealAll(b, s, book, book.Engines[0].Completed())
 			sizes(b, s, "random")
+		}
+	})
+	b.Run("facts", func(b *testing.B) { // ranks that are seen, and a prefix cache that is full: three reports of evictions in sixteen iterations
+		for b.Loop() {
+			s := scratch(b)
+			e, rs := generated(b, 1, 50_000, 64, 250)
+			storetest.Facts(&ledger.Book{Engines: []*ledger.Engine{e}, Requests: rs})
+			sealed(b, s, e, rs, nil, 50_000)
+			sizes(b, s, "facts")
 		}
 	})
 	for _, batch := range []int{16, 64, 256} {

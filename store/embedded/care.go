@@ -44,7 +44,7 @@ func (s *Store) verify(p *period) (*period, bool) {
 	}
 	for _, t := range store.Tables {
 		want, ok := m.Files[t.Name]
-		if err != nil || slices.Contains(m.Dropped, t.Name) {
+		if err != nil || slices.Contains(m.Dropped, t.Name) || m.lacks(t.Name) {
 			continue
 		}
 		if !ok {

@@ -3,6 +3,7 @@ package embedded
 import (
 	"context"
 	"errors"
+	"math"
 
 	"github.com/whylate/whylate/ledger"
 	"github.com/whylate/whylate/store"
@@ -111,7 +112,8 @@ func (p *period) content() (*content, error) {
 	return c, p.use(names, func(t map[string]*table) error {
 		for _, err := range []error{
 			all(t["engines"], &c.engines), all(t["iterations"], &c.iterations), all(t["sequences"], &c.sequences), all(t["stints"], &c.stints),
-			all(t["skips"], &c.skips), all(t["preemptions"], &c.preemptions), all(t["holdings"], &c.holdings), all(t["requests"], &c.requests),
+			all(t["skips"], &c.skips), all(t["preemptions"], &c.preemptions), all(t["holdings"], &c.holdings), all(t["executions"], &c.executions),
+			all(t["evictions"], &c.evictions), all(t["requests"], &c.requests),
 			all(t["clients"], &c.clients), all(t["gaps"], &c.gaps),
 		} {
 			if err != nil {
@@ -123,7 +125,7 @@ func (p *period) content() (*content, error) {
 }
 
 func all[T any](t *table, into *[]T) (err error) {
-	*into, err = readRows[T](t, 0, t.file.NumRows())
+	*into, err = readRows[T](t, 0, math.MaxInt64)
 	return err
 }
 
@@ -213,6 +215,11 @@ func (c *content) append(part *content, i int, home map[string]place) {
 		r.Head, r.Holder = ref(r.Head), ref(r.Holder)
 		c.holdings = append(c.holdings, r)
 	}
+	c.executions = append(c.executions, part.executions...)
+	for _, r := range part.evictions {
+		r.LastUser = ref(r.LastUser)
+		c.evictions = append(c.evictions, r)
+	}
 	for _, r := range part.requests {
 		r.Stretch += engines
 		r.ClientRow += clients
@@ -250,6 +257,9 @@ func (c *content) reindex() {
 	for i := range c.holdings {
 		settle(&c.holdings[i].Head)
 		settle(&c.holdings[i].Holder)
+	}
+	for i := range c.evictions {
+		settle(&c.evictions[i].LastUser)
 	}
 	requests := make([]*ledger.Request, len(c.requests))
 	for i := range c.requests {

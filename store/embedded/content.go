@@ -22,6 +22,8 @@ type content struct {
 	skips       []store.SkipRow
 	preemptions []store.PreemptionRow
 	holdings    []store.HoldingRow
+	executions  []store.ExecutionRow
+	evictions   []store.EvictionRow
 	requests    []store.RequestRow
 	clients     []store.ClientRow
 	gaps        []store.GapRow
@@ -172,6 +174,11 @@ func (w *rower) order() {
 				}
 			}
 		}
+		for i := range w.e.Evictions {
+			if v := &w.e.Evictions[i]; w.inside(v.Iteration) {
+				add(v.Seq)
+			}
+		}
 		for _, r := range w.requests { // heads of lines that lie before the period, of requests that began there
 			for _, q := range r.Sequences {
 				for i := range q.Skips {
@@ -258,6 +265,10 @@ func (w *rower) iterations() error {
 			r.PenaltyRows = int64(d.Work[ledger.WorkPenaltyRows])
 			r.GrammarRows = int64(d.Work[ledger.WorkGrammarRows])
 		}
+		if x := it.Execution; x != nil {
+			w.c.executions = append(w.c.executions, store.ExecutionRow{Engine: w.key, Iteration: int64(n), Ranks: int32(x.Ranks), Slowest: int32(x.Slowest), Host: x.Host,
+				Device: x.Device, Wait: x.Wait, Peak: int64(x.Peak), Padded: int32(x.Padded), Graph: int32(x.Graph), Eager: x.Eager})
+		}
 		w.c.iterations = append(w.c.iterations, r)
 		end = it.End
 	}
@@ -303,11 +314,7 @@ func (w *rower) sequence(q *ledger.Sequence) {
 		}
 		t := store.StintRow{Engine: w.key, Sequence: row, Phase: int32(s.Phase), First: int64(s.First), Before: int32(s.Before), Final: s.Final && s.Last <= limit}
 		t.Iterations = int32(min(s.Last, limit) - s.First + 1)
-		for k, n := range s.Tokens {
-			if k < int(t.Iterations) {
-				t.Tokens = append(t.Tokens, int32(n))
-			}
-		}
+		t.Tokens, t.Drafts, t.Rejected = listed(s.Tokens, t.Iterations), listed(s.Drafts, t.Iterations), listed(s.Rejected, t.Iterations)
 		c.stints = append(c.stints, t)
 	}
 	c.omitUsual(&r, row)
@@ -317,7 +324,16 @@ func (w *rower) sequence(q *ledger.Sequence) {
 	c.sequences = append(c.sequences, r)
 }
 
-// events makes the rows of preemptions and holdings.
+// listed is a list with an entry for each iteration, as far as it is to go.
+func listed[N uint16 | uint32](list []N, most int32) []int32 {
+	var out []int32
+	for _, n := range list[:min(len(list), int(most))] {
+		out = append(out, int32(n))
+	}
+	return out
+}
+
+// events makes the rows of preemptions, holdings and evictions.
 func (w *rower) events() {
 	if w.e == nil {
 		return
@@ -342,6 +358,11 @@ func (w *rower) events() {
 			w.c.holdings = append(w.c.holdings, r)
 		}
 	}
+	for _, v := range w.e.Evictions {
+		if w.inside(v.Iteration) {
+			w.c.evictions = append(w.c.evictions, store.EvictionRow{Engine: w.key, Iteration: int64(v.Iteration), At: v.At, LastUser: w.ref(v.Seq), Blocks: int32(v.Blocks)})
+		}
+	}
 }
 
 // requestRow makes the row of one request with the sums of its account, and its clients' rows.
@@ -351,7 +372,8 @@ func (w *rower) requestRow(r *ledger.Request) {
 		Output: int32(a.Output), TailOutput: int32(a.TailOutput), RequestID: r.RequestID, ResponseID: r.ResponseID, TraceID: r.TraceID, TraceParent: r.TraceParent,
 		Path: r.Path, Class: r.Class, Received: r.Received, FirstByte: r.FirstByte, LastByte: r.LastByte, Disconnect: r.Disconnect, Status: int32(r.Status),
 		End: int32(r.End), Chunks: int32(r.Chunks), Bytes: int64(r.Bytes), SendWait: r.SendWait, ClockDomain: r.FrontClock.Domain, ClockOffset: r.FrontClock.Offset,
-		ClockError: r.FrontClock.Uncertainty, ClientRow: int32(len(w.c.clients)), Clients: int32(len(r.Clients))}
+		ClockError: r.FrontClock.Uncertainty, ClientRow: int32(len(w.c.clients)), Clients: int32(len(r.Clients)),
+		Tenant: r.Labels.Tenant.String(), ClassLabel: r.Labels.Class.String(), Route: r.Labels.Route.String()}
 	for i, p := range partColumns(&row) {
 		l := a.Line(account.Parts[i])
 		*p = l.NS

@@ -111,14 +111,17 @@ func hand(put store.Put, name string, in vfs.File) error {
 	return put(name, size, io.NewSectionReader(in, 0, size))
 }
 
-// exported opens a table of the period as it is exported: with ids in full. Nothing of the period is held by it: whoever reads slowly holds
+// exported opens a table of the period as it is exported: with ids in full, and with the tables of today whatever its format. Nothing of the period is held by it: whoever reads slowly holds
 // up nobody. What had to be written anew has lost its name already, and its room goes when it is closed.
 func (p *period) exported(name string) (in vfs.File, err error) {
 	needs := map[string][]string{"requests": {"requests"}, "sequences": {"requests", "sequences"}, "stints": {"requests", "sequences"}}[name]
-	if _, ok := p.m.Files["stints"]; ok && name != "requests" { // unless their retention is over
+	if _, ok := p.m.Files["stints"]; ok && (name == "sequences" || name == "stints") { // unless their retention is over
 		needs = append(needs, "stints")
 	}
-	if name != "requests" && name != "sequences" && name != "stints" {
+	if p.m.lacks(name) {
+		needs = []string{"iterations"} // whose retention is theirs
+	}
+	if needs == nil {
 		err = p.use([]string{name}, func(map[string]*table) error {
 			in, err = p.s.fs.Open(filepath.Join(p.dir, name+".parquet"))
 			return err
@@ -132,6 +135,10 @@ func (p *period) exported(name string) (in vfs.File, err error) {
 			err = p.exportRequests(t, path)
 		case "sequences", "stints":
 			err = p.exportSequences(t, name, path)
+		case "executions":
+			err = out(writeRows[store.ExecutionRow](p.s.fs, path, nil))
+		case "evictions":
+			err = out(writeRows[store.EvictionRow](p.s.fs, path, nil))
 		}
 		if err == nil {
 			in, err = p.s.fs.Open(path)

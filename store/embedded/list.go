@@ -197,11 +197,9 @@ func (p *period) bestOf(t *table, s span, f store.Filter, column string, after *
 			return err
 		}
 	}
-	var class []bool
-	if f.Class != "" {
-		if class, err = t.equals("class", f.Class, s); err != nil {
-			return err
-		}
+	chosen, err := t.chosen(f, s)
+	if err != nil {
+		return err
 	}
 	for i, key := range keys {
 		var from, length int64
@@ -219,7 +217,7 @@ func (p *period) bestOf(t *table, s span, f store.Filter, column string, after *
 			f.Over > 0 && length <= f.Over,
 			f.At != 0 && (from > f.At || from+length < f.At),
 			seen != nil && seen[i] == 0,
-			class != nil && !class[i],
+			chosen != nil && !chosen[i],
 			len(*w) > f.Limit && key < (*w)[0].key:
 			continue
 		}
@@ -237,11 +235,39 @@ func (p *period) bestOf(t *table, s span, f store.Filter, column string, after *
 	return nil
 }
 
-// equals says for each row whether a text column has a value.
-func (t *table) equals(name, text string, s span) ([]bool, error) {
-	out := make([]bool, 0, s.to-s.from)
-	err := t.values(name, s, func(v parquet.Value) { out = append(out, parquetText(v) == text) })
-	return out, err
+// chosen says for each row whether its class and labels are those asked for; nil if it does not matter.
+func (t *table) chosen(f store.Filter, s span) (rows []bool, err error) {
+	equal := func(text, want string) bool { return text == want }
+	for _, ask := range []struct {
+		want    string
+		columns map[string]func(text, want string) bool // any of them will do
+	}{
+		{f.Class, map[string]func(text, want string) bool{"class": equal, "class_label": ledger.LabelIs}},
+		{f.Tenant, map[string]func(text, want string) bool{"tenant_label": ledger.LabelIs}},
+		{f.Route, map[string]func(text, want string) bool{"route_label": ledger.LabelIs}},
+	} {
+		if ask.want == "" {
+			continue
+		}
+		found := make([]bool, s.to-s.from)
+		for name, is := range ask.columns {
+			if !t.has(name) { // an older format did not keep it
+				continue
+			}
+			i := 0
+			if err := t.values(name, s, func(v parquet.Value) {
+				found[i] = found[i] || is(parquetText(v), ask.want)
+				i++
+			}); err != nil {
+				return nil, err
+			}
+		}
+		for i := range rows { // what was asked for before
+			found[i] = found[i] && rows[i]
+		}
+		rows = found
+	}
+	return rows, nil
 }
 
 // materialise reads the rows that were chosen.

@@ -147,7 +147,7 @@ type skipPiece struct {
 }
 
 // sliceTables are what a slice is made of.
-var sliceTables = []string{"engines", "iterations", "sequences", "stints", "skips", "preemptions", "holdings", "requests", "clients", "gaps"}
+var sliceTables = []string{"engines", "iterations", "sequences", "stints", "skips", "preemptions", "holdings", "executions", "evictions", "requests", "clients", "gaps"}
 
 // add adds what a period has: with detail its iterations and whoever was in them, and always the request in row want, if that is not −1.
 func (b *slicer) add(p *period, detail bool, want int64) error {
@@ -193,6 +193,7 @@ func (r *periodReader) read(detail bool, want int64) error {
 	var iterations []store.IterationRow
 	var preemptions []store.PreemptionRow
 	var holdings []store.HoldingRow
+	var evictions []store.EvictionRow
 	if detail {
 		if iterations, err = r.iterations(engines, refs); err != nil {
 			return err
@@ -201,6 +202,9 @@ func (r *periodReader) read(detail bool, want int64) error {
 			return err
 		}
 		if holdings, err = r.holdings(refs); err != nil {
+			return err
+		}
+		if evictions, err = r.evictions(refs); err != nil {
 			return err
 		}
 		if err := r.overlapping(refs); err != nil {
@@ -239,7 +243,7 @@ func (r *periodReader) read(detail bool, want int64) error {
 		b.out.Request = b.request
 	}
 	if detail {
-		r.events(iterations, preemptions, holdings)
+		r.events(iterations, preemptions, holdings, evictions)
 	}
 	return r.gaps(detail)
 }
@@ -282,7 +286,13 @@ func (r *periodReader) iterations(engines []store.EngineRow, refs map[int32]bool
 		e.Iterations = append(e.Iterations, it)
 		refs[rows[i].Head] = true
 	}
-	return rows, nil
+	executions, err := between[store.ExecutionRow](r.t["executions"], first, last)
+	for i := range executions {
+		if row := e.Row(uint64(executions[i].Iteration)); row != nil {
+			row.Execution = executionOf(&executions[i])
+		}
+	}
+	return rows, err
 }
 
 // between reads the rows of a table that is sorted by iteration whose iteration lies in from … to.
@@ -312,6 +322,14 @@ func (r *periodReader) preemptions(refs map[int32]bool) ([]store.PreemptionRow, 
 	rows, err := between[store.PreemptionRow](r.t["preemptions"], r.b.from, r.b.to)
 	for _, p := range rows {
 		refs[p.Victim], refs[p.Preemptor] = true, true
+	}
+	return rows, err
+}
+
+func (r *periodReader) evictions(refs map[int32]bool) ([]store.EvictionRow, error) {
+	rows, err := between[store.EvictionRow](r.t["evictions"], r.b.from, r.b.to)
+	for _, v := range rows {
+		refs[v.LastUser] = true
 	}
 	return rows, err
 }

@@ -13,8 +13,9 @@ import (
 )
 
 // format is the version of a sealed period's files. Older ones are read; a newer one is refused by name. Format 2 has a filter of ids,
-// and no rows for the stints of most sequences.
-const format = 2
+// and no rows for the stints of most sequences. Format 3 has executions, evictions, and columns for drafts and labels: a program
+// of format 2 would lose them when it merges, and read contexts with the rejected drafts in them.
+const format = 3
 
 const manifestFile = "manifest.json"
 
@@ -84,6 +85,11 @@ func readManifest(f vfs.FS, dir string) (m manifest, err error) {
 func newerError(path string, version int, writer string) error {
 	return &store.Error{Err: store.ErrNewer, What: "open the store", Where: path, Value: fmt.Sprintf("it has format %d, written by %s; this whylate reads formats up to %d", version, writer, format),
 		Remedy: "open it with that whylate or a newer one; nothing was changed"}
+}
+
+// lacks reports whether the period's format did not have a table yet: it is read as one without rows.
+func (m manifest) lacks(name string) bool {
+	return m.Format < 3 && (name == "executions" || name == "evictions")
 }
 
 func (m manifest) info() store.PeriodInfo {

@@ -124,8 +124,12 @@ func guard(do func() error) (err error) {
 	return do()
 }
 
-// readRows reads n rows from row from on.
+// readRows reads n rows from row from on. Columns that the file does not have are zero. Of a table that the period's format does not have
+// (nil) there are none.
 func readRows[T any](t *table, from, n int64) (rows []T, err error) {
+	if t == nil {
+		return nil, nil
+	}
 	total := t.file.NumRows()
 	if from < 0 || from > total {
 		return nil, fmt.Errorf("row %d of %d", from, total)
@@ -165,8 +169,17 @@ func (t *table) column(name string) (int, error) {
 // span is a run of rows.
 type span struct{ from, to int64 } // to is not included
 
+// has reports whether the file has a column.
+func (t *table) has(name string) bool {
+	_, ok := t.file.Schema().Lookup(name)
+	return ok
+}
+
 // pagesWhere returns the runs of rows whose page, by its own minimum and maximum, may hold what is looked for. Nothing is unpacked.
 func (t *table) pagesWhere(name string, may func(least, most int64) bool) (spans []span, err error) {
+	if t == nil {
+		return nil, nil
+	}
 	err = guard(func() error {
 		k, err := t.column(name)
 		if err != nil {

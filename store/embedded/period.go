@@ -73,7 +73,7 @@ func (p *period) use(names []string, do func(t map[string]*table) error) error {
 		return p.corrupt()
 	}
 	for _, n := range names {
-		if p.tables[n] == nil { // closed between ensure and here
+		if p.tables[n] == nil && !p.m.lacks(n) { // closed between ensure and here
 			p.mu.RUnlock()
 			return p.use(names, do)
 		}
@@ -121,7 +121,7 @@ func (p *period) ensure(names []string) error {
 	}
 	first := len(p.tables) == 0
 	for _, n := range names {
-		if p.tables[n] != nil {
+		if p.tables[n] != nil || p.m.lacks(n) {
 			continue
 		}
 		if slices.Contains(p.m.Dropped, n) {

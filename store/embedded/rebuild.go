@@ -83,6 +83,11 @@ func iterationOf(r *store.IterationRow, end int64, sums ledger.Sums) ledger.Iter
 	return it
 }
 
+func executionOf(r *store.ExecutionRow) *ledger.Execution {
+	return &ledger.Execution{Ranks: uint32(r.Ranks), Slowest: uint32(r.Slowest), Host: r.Host, Device: r.Device, Wait: r.Wait, Peak: uint64(r.Peak), Padded: uint32(r.Padded),
+		Graph: ledger.GraphMode(r.Graph), Eager: r.Eager}
+}
+
 // sequenceOf makes a sequence, without stints and skips, of its row.
 func sequenceOf(r *store.SequenceRow, q *ledger.Request) *ledger.Sequence {
 	s := &ledger.Sequence{ID: r.ID, External: r.External, Parent: r.Parent, Index: uint32(r.Index), N: uint16(r.N), Request: q, Prompt: uint32(r.Prompt), Max: uint32(r.Max),
@@ -97,18 +102,24 @@ func sequenceOf(r *store.SequenceRow, q *ledger.Request) *ledger.Sequence {
 }
 
 func stintOf(r *store.StintRow, q *ledger.Sequence) ledger.Stint {
-	s := ledger.Stint{Seq: q, Phase: ledger.Phase(r.Phase), First: uint64(r.First), Last: uint64(r.First) + uint64(r.Iterations) - 1, Before: uint32(r.Before), Final: r.Final}
-	for _, n := range r.Tokens {
-		s.Tokens = append(s.Tokens, uint32(n))
+	return ledger.Stint{Seq: q, Phase: ledger.Phase(r.Phase), First: uint64(r.First), Last: uint64(r.First) + uint64(r.Iterations) - 1, Before: uint32(r.Before), Final: r.Final,
+		Tokens: counts[uint32](r.Tokens), Drafts: counts[uint16](r.Drafts), Rejected: counts[uint16](r.Rejected)}
+}
+
+// counts is a list of a row as the ledger has it: nil where it is empty.
+func counts[N uint16 | uint32](list []int32) []N {
+	var out []N
+	for _, n := range list {
+		out = append(out, N(n))
 	}
-	return s
+	return out
 }
 
 // requestOf makes a request, without sequences, of its row and its clients' rows.
 func requestOf(r *store.RequestRow, clients []store.ClientRow) *ledger.Request {
 	q := &ledger.Request{RequestID: r.RequestID, ResponseID: r.ResponseID, TraceID: r.TraceID, TraceParent: r.TraceParent, Path: r.Path, Class: r.Class,
 		Received: r.Received, FirstByte: r.FirstByte, LastByte: r.LastByte, Disconnect: r.Disconnect, Status: int(r.Status), End: ledger.End(r.End),
-		Chunks: uint32(r.Chunks), Bytes: uint64(r.Bytes), SendWait: r.SendWait, FrontClock: ledger.Clock{Domain: r.ClockDomain, Offset: r.ClockOffset, Uncertainty: r.ClockError}}
+		Chunks: uint32(r.Chunks), Bytes: uint64(r.Bytes), SendWait: r.SendWait, FrontClock: ledger.Clock{Domain: r.ClockDomain, Offset: r.ClockOffset, Uncertainty: r.ClockError}, Labels: r.Labels()}
 	if r.Templates {
 		q.ResponseID = untemplate(r.ResponseID, r.RequestID)
 		if usable(r.TraceID) {

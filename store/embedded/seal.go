@@ -233,6 +233,8 @@ func (c *content) write(ctx context.Context, f vfs.FS, dir string) (map[string]f
 		"skips":       func(p string) (fileInfo, error) { return writeRows(f, p, c.skips) },
 		"preemptions": func(p string) (fileInfo, error) { return writeRows(f, p, c.preemptions) },
 		"holdings":    func(p string) (fileInfo, error) { return writeRows(f, p, c.holdings) },
+		"executions":  func(p string) (fileInfo, error) { return writeRows(f, p, c.executions) },
+		"evictions":   func(p string) (fileInfo, error) { return writeRows(f, p, c.evictions) },
 		"requests":    func(p string) (fileInfo, error) { return writeRows(f, p, c.requests) },
 		"clients":     func(p string) (fileInfo, error) { return writeRows(f, p, c.clients) },
 		"gaps":        func(p string) (fileInfo, error) { return writeRows(f, p, c.gaps) },

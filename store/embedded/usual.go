@@ -34,7 +34,7 @@ func (c *content) omitUsual(r *store.SequenceRow, row int32) {
 
 func sameStint(a, b store.StintRow) bool {
 	return a.Engine == b.Engine && a.Sequence == b.Sequence && a.Phase == b.Phase && a.First == b.First && a.Iterations == b.Iterations && a.Before == b.Before &&
-		a.Final == b.Final && slices.Equal(a.Tokens, b.Tokens)
+		a.Final == b.Final && slices.Equal(a.Tokens, b.Tokens) && slices.Equal(a.Drafts, b.Drafts) && slices.Equal(a.Rejected, b.Rejected)
 }
 
 // spelt returns the stints with the usual ones, and the sequences pointing to them.

@@ -38,6 +38,7 @@ func Run(t *testing.T, open Open) {
 		{"replay gives what an assembler needs", replayAssembles},
 		{"a sealed request has the account of the live one", sameAccounts},
 		{"a sealed slice has the same members and waits", sameSlices},
+		{"whatever the ledger says is sealed", everyFact},
 		{"merging changes no answer", compaction},
 		{"merging goes on for ever", steadyCompaction},
 		{"the ledger may change while it is written", copied},
@@ -177,6 +178,9 @@ func CheckAccounts(t testing.TB, s store.Store, m *account.Model, sealed []*ledg
 		if diff := cmp.Diff(r.IDs(), got.Request.IDs()); diff != "" {
 			t.Fatalf("ids, -live +sealed:\n%s", diff)
 		}
+		if r.Labels != got.Request.Labels {
+			t.Fatalf("%s: labels %v, sealed %v", r.Name(), r.Labels, got.Request.Labels)
+		}
 	}
 }
 
@@ -193,7 +197,8 @@ func presence(e *ledger.Engine, from, to uint64) map[string]string {
 		for i := range q.Stints {
 			s := &q.Stints[i]
 			for n := max(s.First, from); n <= min(s.Last, to); n++ {
-				out[fmt.Sprintf("%d %s", n, name(q))] += fmt.Sprintf("%v %d of %v;", s.Phase, s.TokensIn(n), ledger.MemberWork(s, n, n)[ledger.WorkDecodeContext])
+				drafts, rejected := s.DraftsIn(n)
+				out[fmt.Sprintf("%d %s", n, name(q))] += fmt.Sprintf("%v %d of %v, drafts %d − %d;", s.Phase, s.TokensIn(n), ledger.MemberWork(s, n, n)[ledger.WorkDecodeContext], drafts, rejected)
 			}
 		}
 		for _, s := range q.Skips {
@@ -205,12 +210,20 @@ func presence(e *ledger.Engine, from, to uint64) map[string]string {
 	for n := from; n <= to; n++ {
 		it := *e.Row(n)
 		d := e.Between(n, n)
-		it.Sums, it.Head = ledger.Sums{}, nil
+		it.Sums, it.Head, it.Execution = ledger.Sums{}, nil, nil
 		out[fmt.Sprintf("%d", n)] = fmt.Sprintf("%+v %+v head %s tile %d", it, d, name(e.Row(n).Head), e.TileStart(n))
+		if x := e.Row(n).Execution; x != nil {
+			out[fmt.Sprintf("%d execution", n)] = fmt.Sprintf("%+v", *x)
+		}
 	}
 	for _, p := range e.Preemptions {
 		if p.Iteration >= from && p.Iteration <= to {
 			out[fmt.Sprintf("%d preempts %s", p.Iteration, name(p.Victim))] = fmt.Sprintf("for %s at %d lost %d output %d free %d blocks %d", name(p.Preemptor), p.At, p.Lost, p.Output, p.FreeBlocks, p.Blocks)
+		}
+	}
+	for _, v := range e.Evictions {
+		if v.Iteration >= from && v.Iteration <= to {
+			out[fmt.Sprintf("%d evictions", v.Iteration)] += fmt.Sprintf("%d of %s at %d;", v.Blocks, name(v.Seq), v.At)
 		}
 	}
 	for _, h := range e.Holdings {
@@ -228,7 +241,7 @@ func presence(e *ledger.Engine, from, to uint64) map[string]string {
 func sameSlices(t *testing.T, open Open) {
 	for seed := range uint64(6) {
 		s := must(t, open, filepath.Join(t.TempDir(), "data"))
-		b := Random(t, seed, 600)
+		b := Facts(Random(t, seed, 600))
 		e := b.Engines[0]
 		SealAll(t, s, b, 97, 250, 430, 500)
 		for _, span := range [][2]uint64{{1, 1}, {1, 500}, {90, 100}, {97, 98}, {98, 98}, {240, 440}, {499, 500}} {
@@ -257,7 +270,7 @@ func checkSlice(t testing.TB, s store.Store, e *ledger.Engine, from, to uint64) 
 func compaction(t *testing.T, open Open) {
 	dir := filepath.Join(t.TempDir(), "data")
 	s := must(t, open, dir)
-	b := Random(t, 3, 600)
+	b := Facts(Random(t, 3, 600))
 	m, sealed := SealAll(t, s, b, 50, 97, 98, 250, 430, 500)
 	before := map[string]store.RequestRef{}
 	for _, r := range sealed {
@@ -333,7 +346,7 @@ func steadyCompaction(t *testing.T, open Open) {
 // copied changes the ledger as soon as the store allows it.
 func copied(t *testing.T, open Open) {
 	s := must(t, open, filepath.Join(t.TempDir(), "data"))
-	b, fresh := Random(t, 6, 300), Random(t, 6, 300)
+	b, fresh := Facts(Random(t, 6, 300)), Facts(Random(t, 6, 300))
 	e := b.Engines[0]
 	p := store.Cut(e, b.Requests, nil, 0, 250, func(q *ledger.Sequence) bool { return false })
 	calls := 0
@@ -342,6 +355,7 @@ func copied(t *testing.T, open Open) {
 		for i := range e.Iterations {
 			e.Iterations[i] = ledger.Iteration{}
 		}
+		clear(e.Evictions)
 		for _, q := range e.Sequences {
 			*q = ledger.Sequence{}
 		}
@@ -447,6 +461,8 @@ func list(t *testing.T, open Open) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	Facts(b)
+	tenant, class := b.Requests[1].Labels.Tenant, b.Requests[1].Labels.Class.String()
 	m, sealed := SealAll(t, s, b, 40, 90, b.Engines[0].Completed())
 	accounts := map[string]*account.Account{}
 	for _, r := range sealed {
@@ -459,12 +475,13 @@ func list(t *testing.T, open Open) {
 	}
 	middle := accounts[sealed[30].Name()]
 	for by, key := range keys {
-		for _, f := range []store.Filter{{}, {Class: "c1"}, {Over: middle.E2E()}, {From: middle.From}, {To: middle.From}, {At: middle.From + 5e6}, {Engine: &b.Engines[0].ID}, {Engine: &ledger.EngineID{Replica: "other"}}} {
+		for _, f := range []store.Filter{{}, {Class: "c1"}, {Class: class[:12]}, {Tenant: tenant.Short()}, {Tenant: tenant.String(), Class: "c1"}, {Route: "00000000"}, {Route: "ffffffff"}, {Over: middle.E2E()}, {From: middle.From}, {To: middle.From}, {At: middle.From + 5e6}, {Engine: &b.Engines[0].ID}, {Engine: &ledger.EngineID{Replica: "other"}}} {
 			var want []int64
 			names := map[string]bool{}
 			for _, r := range sealed {
 				a := accounts[r.Name()]
-				if f.Class != "" && r.Class != f.Class || a.E2E() <= f.Over && f.Over > 0 || a.From < f.From || f.To != 0 && a.From >= f.To ||
+				if f.Class != "" && r.Class != f.Class && !r.Labels.Class.Is(f.Class) || f.Tenant != "" && !r.Labels.Tenant.Is(f.Tenant) || f.Route != "" && !r.Labels.Route.Is(f.Route) ||
+					a.E2E() <= f.Over && f.Over > 0 || a.From < f.From || f.To != 0 && a.From >= f.To ||
 					f.At != 0 && (a.From > f.At || a.To < f.At) || f.Engine != nil && *f.Engine != b.Engines[0].ID {
 					continue
 				}

@@ -6,7 +6,7 @@ VERSION ?= 0.0.0-dev
 
 OLD ?=
 
-.PHONY: dist upgrade-test build test lint race fuzz bench bench-long probe-test probe-wheel scheduler-diff engine-env engine-smoke fixture vectors openapi
+.PHONY: dist upgrade-test build test lint race fuzz bench bench-long probe-test probe-wheel scheduler-diff engine-env engine-smoke blame fixture vectors openapi
 
 build:
 	go build -o whylate ./cmd/whylate
@@ -62,6 +62,13 @@ engine-env:
 # The whole way on a real engine: about 6 minutes with the environment made, 10 without.
 engine-smoke:
 	go run ./internal/enginesmoke
+
+# Whether what explain charges to a culprit is what its victims lose to it, on a real engine: about 25 minutes, alone on the machine
+# (docs/blame.md). ONLY=long,pool plays some cases; BLAME_DIR keeps the run there, and judges again what lies there.
+ONLY ?=
+REPEATS ?= 0
+blame:
+	go run ./internal/blame -only "$(ONLY)" -repeats $(REPEATS)
 
 # A new run of the real engine as the demo's fixture.
 fixture:

@@ -13,8 +13,9 @@ import (
 )
 
 // What is worth a finding: a tenth of the request's time, or of a part before the first token three tenths of the TTFT; and
-// never less than what a person could feel. Below it nobody is blamed.
+// never less than what a person could feel. Below it nobody is blamed. Of whoever is blamed anyhow a fiftieth of the time is told too.
 const (
+	worthMore  = 0.02
 	worthShare = 0.10
 	worthTTFT  = 0.30
 	worthLeast = 20 * time.Millisecond
@@ -37,6 +38,7 @@ func Explain(l *query.Ledger, r *ledger.Request) *Explanation {
 	c.decodes()
 	c.preemptions()
 	c.skips()
+	c.answers()
 	c.slowdown()
 	c.gaps()
 	c.stream()
@@ -58,7 +60,7 @@ type explainer struct {
 	m *account.Model // nil: none could be fitted
 	x *Explanation
 
-	blamed map[string]bool // not nil: what these requests cost is worth a finding if a person could feel it
+	blamed map[string]bool // not nil: what is looked for is what these cost
 }
 
 // worth reports whether ns of part p are worth a finding.
@@ -66,7 +68,7 @@ func (c *explainer) worth(p account.Part, ns int64) bool {
 	if ns < int64(worthLeast) {
 		return false
 	}
-	if c.blamed != nil || float64(ns) >= worthShare*float64(c.a.E2E()) {
+	if share := float64(ns) / float64(max(c.a.E2E(), 1)); share >= worthShare || c.blamed != nil && share >= worthMore {
 		return true
 	}
 	switch p {
@@ -519,7 +521,7 @@ func (c *explainer) slowdown() {
 			}
 			ns := s.NS
 			for _, f := range c.x.Findings {
-				if f.ID == OddIteration && f.Part == p {
+				if (f.ID == OddIteration || f.ID == FrontendAnswer) && f.Part == p {
 					ns -= f.NS
 				}
 			}
@@ -680,6 +682,7 @@ func (c *explainer) headline() string {
 		OddIteration:         "one iteration that took far longer than its work",
 		OthersPrefill:        "other requests' prefill in its iterations",
 		OthersDecode:         "another request's decode in its iterations",
+		FrontendAnswer:       "a front end at work on another request's answer",
 		Preempted:            "a preemption",
 		Skipped:              "being passed over by the scheduler",
 		Slowdown:             "iterations slower than their work explains",

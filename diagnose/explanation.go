@@ -63,6 +63,7 @@ const (
 	OddIteration         = "odd-iteration"       // it sat in an iteration far longer than its work explains
 	OthersPrefill        = "others-prefill"      // others' prompts were computed in its iterations
 	OthersDecode         = "others-decode"       // another request's decode made its iterations longer
+	FrontendAnswer       = "frontend-answer"     // its iterations were slow while the front end made a dear answer of another request
 	Preempted            = "preempted"           // it lost its blocks, waited, and was computed again
 	Skipped              = "skipped"             // it was running and passed over
 	Slowdown             = "slowdown"            // iterations were slower than their work explains

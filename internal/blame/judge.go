@@ -116,11 +116,10 @@ func (s *session) claim(l *query.Ledger, c one, r *replayed, request string) (k 
 
 // victim is a request that blames the culprits, over the repeats. All in ms.
 type victim struct {
-	id               string
-	later            bool // judged by its whole time, not by its time to the first token
-	stated           []float64
-	lost, shamLost   []float64 // with − without, with − sham, by its client's clock
-	meanLost, offset float64
+	id             string
+	later          bool // judged by its whole time, not by its time to the first token
+	stated         []float64
+	lost, shamLost []float64 // with − without, with − sham, by its client's clock
 }
 
 // compare judges one case.

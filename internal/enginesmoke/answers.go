@@ -162,35 +162,42 @@ func chunkGaps(c *replay.Result) []time.Duration {
 	return gaps
 }
 
-// longPrompt: a steady stream and one long prompt, nobody else.
+// longPrompt: a steady stream and one long prompt, nobody else, three times. What is stated is the mean cost of such a prompt, which one
+// of them may miss by as much as the machine's speed varies: the milliseconds are judged over all three.
 func (s *smoke) longPrompt(ctx context.Context, l *query.Ledger) error {
-	c, _ := s.worst(l, "steady", func(a *account.Account) int64 { return a.Split(account.Decode, account.SplitInterference) })
-	x, err := s.explain(ctx, c.RequestID)
-	if err != nil {
-		return err
-	}
-	f := x.find("others-prefill")
-	if f == nil {
-		return fmt.Errorf("%s has no finding of others' prefill: %s", c.RequestID, x.Headline)
-	}
-	long := "long-" + strings.TrimPrefix(c.RequestID, "steady-")
-	s.check(f.names("request", long) && len(f.Culprits) == 1, "a long prompt: %s names %s and nobody else (%s)", c.RequestID, long, f.Text)
-	r, err := l.Find(long)
-	if err != nil {
-		return err
-	}
-	s.check(slices.Contains(f.Iterations, r.Sequences[0].Join), "a long prompt: names iteration %d, its first", r.Sequences[0].Join)
-	// By the client's own clock: how much longer its gaps were while they lasted than they mostly are.
-	gaps := chunkGaps(c)
-	sorted := slices.Sorted(slices.Values(gaps))
-	usual := sorted[len(sorted)/2]
-	var more time.Duration
-	for _, g := range gaps {
-		if g > 3*usual {
-			more += g - usual
+	var stated, lost time.Duration
+	for i := range s.results {
+		c := &s.results[i]
+		if c.Class != "steady" {
+			continue
 		}
+		x, err := s.explain(ctx, c.RequestID)
+		if err != nil {
+			return err
+		}
+		f := x.find("others-prefill")
+		if f == nil {
+			return fmt.Errorf("%s has no finding of others' prefill: %s", c.RequestID, x.Headline)
+		}
+		long := "long-" + strings.TrimPrefix(c.RequestID, "steady-")
+		s.check(f.names("request", long) && len(f.Culprits) == 1, "a long prompt: %s names %s and nobody else (%s)", c.RequestID, long, f.Text)
+		r, err := l.Find(long)
+		if err != nil {
+			return err
+		}
+		s.check(slices.Contains(f.Iterations, r.Sequences[0].Join), "a long prompt: names iteration %d, its first", r.Sequences[0].Join)
+		// By the client's own clock: how much longer its gaps were while they lasted than they mostly are.
+		gaps := chunkGaps(c)
+		sorted := slices.Sorted(slices.Values(gaps))
+		usual := sorted[len(sorted)/2]
+		for _, g := range gaps {
+			if g > 3*usual {
+				lost += g - usual
+			}
+		}
+		stated += f.took()
 	}
-	s.check(near(f.took(), more, 0.2), "a long prompt: %v of others' prefill, the client's gaps were longer by %v", f.took(), more)
+	s.check(near(stated, lost, 0.2), "long prompts: %v of others' prefill in all, the clients' gaps were longer by %v", stated, lost)
 	return nil
 }
 

@@ -63,7 +63,7 @@ engine-env:
 engine-smoke:
 	go run ./internal/enginesmoke
 
-# Whether what explain charges to a culprit is what its victims lose to it, on a real engine: about 25 minutes, alone on the machine
+# Whether what explain charges to a culprit is what its victims lose to it, on a real engine: about 20 minutes, alone on the machine
 # (docs/blame.md). ONLY=long,pool plays some cases; BLAME_DIR keeps the run there, and judges again what lies there.
 ONLY ?=
 REPEATS ?= 0

@@ -9,15 +9,18 @@ import (
 )
 
 // answers finds slow iterations beside a front end at work. Log-probabilities of a prompt leave the engine with the request's first token,
-// and the front end turns them into text: seconds of work for a long prompt, on cores that it shares with the engine. The scheduler's
+// and the front end turns them into text: tenths of a second for a prompt of a thousand tokens, on cores that it shares with the engine. The scheduler's
 // records show it as iterations that take longer than their work explains, from that token to the answer's last byte.
 func (c *explainer) answers() {
 	if c.e == nil || c.m == nil || c.a.Lead == nil {
 		return
 	}
-	asked := slices.DeleteFunc(slices.Clone(c.e.Sequences), func(q *ledger.Sequence) bool {
-		return q.PromptLogprobs < 0 || q.FirstToken == 0 || q.Request == nil || q.Request == c.r || q.Request.LastByte <= q.FirstToken
-	})
+	var asked []*ledger.Sequence
+	for _, q := range c.e.Sequences {
+		if q.PromptLogprobs >= 0 && q.FirstToken != 0 && q.Request != nil && q.Request != c.r && q.Request.LastByte > q.FirstToken {
+			asked = append(asked, q)
+		}
+	}
 	for _, p := range []account.Part{account.Prefill, account.Decode} {
 		f := Finding{ID: FrontendAnswer, Part: p, Split: account.SplitSlowdown, Modelled: true, See: "whylate iterations --request " + c.x.Request.Name}
 		var who []string
@@ -45,10 +48,10 @@ func (c *explainer) answers() {
 // Where the part's other iterations were slow too, the machine was: only what goes beyond that counts.
 func (c *explainer) excess(p account.Part, from, to int64) (ns int64, first, last uint64) {
 	after := func(it ledger.Iteration, t int64) int {
-		if it.Start < t {
-			return -1
+		if it.End == 0 || it.Start >= t { // one in flight is after all others
+			return 1
 		}
-		return 1
+		return -1
 	}
 	i, _ := slices.BinarySearchFunc(c.e.Iterations, from, after)
 	j, _ := slices.BinarySearchFunc(c.e.Iterations, to, after)

@@ -124,19 +124,15 @@ type victim struct {
 
 // compare judges one case.
 func (s *session) compare(sheet *figure.Sheet, l *query.Ledger, c one) error {
-	var repeats int
-	runs := map[string]map[int]*replayed{with: {}, without: {}, sham: {}}
-	for i := range s.Runs {
-		if r := &s.Runs[i]; r.Case == c.name {
-			runs[r.Arm][r.Repeat] = r
-			repeats = max(repeats, r.Repeat+1)
-		}
+	runs, repeats := s.byArm(c)
+	if repeats == 0 {
+		return fmt.Errorf("no repeat has all of its arms")
 	}
 	if strange := slices.DeleteFunc(slices.Clone(s.Culprits[c.name]), func(id string) bool { return strings.HasPrefix(id, c.planted+"-") }); len(strange) > 0 {
 		fmt.Printf("%s: explain names %v, who were not planted\n", c.name, strange)
 	}
 	var victims, others []*victim
-	first := runs[with][0]
+	first := &runs[with][0]
 	for _, q := range slices.SortedFunc(slices.Values(first.results), func(a, b replay.Result) int { return cmp.Compare(a.Planned, b.Planned) }) {
 		id := strings.TrimSuffix(q.RequestID, first.suffix())
 		if slices.Contains(s.Culprits[c.name], id) || strings.HasPrefix(id, apart+"-") {
@@ -145,7 +141,7 @@ func (s *session) compare(sheet *figure.Sheet, l *query.Ledger, c one) error {
 		v := &victim{id: id}
 		blames := 0
 		for k := range repeats {
-			claim, err := s.claim(l, c, runs[with][k], id)
+			claim, err := s.claim(l, c, &runs[with][k], id)
 			if err != nil {
 				return err
 			}
@@ -155,9 +151,7 @@ func (s *session) compare(sheet *figure.Sheet, l *query.Ledger, c one) error {
 			v.later = v.later || claim.later
 			v.stated = append(v.stated, claim.ns/1e6)
 		}
-		if v.later || blames == 0 {
-			v.later = true
-		}
+		v.later = v.later || blames == 0
 		for k := range repeats {
 			all := runs[with][k].took(id, v.later)
 			v.lost = append(v.lost, all-runs[without][k].took(id, v.later))
@@ -178,6 +172,25 @@ func (s *session) compare(sheet *figure.Sheet, l *query.Ledger, c one) error {
 	return nil
 }
 
+// byArm lists a case's replays of each arm, those of repeats that are whole.
+func (s *session) byArm(c one) (runs map[string][]replayed, repeats int) {
+	arms := c.everyArm()
+	runs = map[string][]replayed{}
+	for _, r := range s.Runs {
+		whole := true
+		for _, arm := range arms {
+			whole = whole && slices.ContainsFunc(s.Runs, func(o replayed) bool { return o.Case == c.name && o.Repeat == r.Repeat && o.Arm == arm })
+		}
+		if r.Case == c.name && whole {
+			runs[r.Arm] = append(runs[r.Arm], r)
+		}
+	}
+	for _, rs := range runs {
+		slices.SortFunc(rs, func(a, b replayed) int { return a.Repeat - b.Repeat })
+	}
+	return runs, len(runs[with])
+}
+
 // took is the ms from sending to the end, or to the first token, by its client's clock.
 func (r *replayed) took(request string, whole bool) float64 {
 	i := slices.IndexFunc(r.results, func(q replay.Result) bool { return q.RequestID == r.id(request) })
@@ -195,38 +208,41 @@ func (r *replayed) took(request string, whole bool) float64 {
 const within = 0.20
 
 func report(sheet *figure.Sheet, c one, victims, others []*victim) {
-	fmt.Printf("\n%-12s %-5s %10s %22s %8s %22s\n", c.name, "of", "stated ms", "lost ms", "ratio", "lost to the sham ms")
+	fmt.Printf("\n%-12s %-5s %10s %17s %6s %22s\n", c.name, "of", "stated ms", "lost ms", "ratio", "lost to the sham ms")
 	var resolved, close int
 	for _, v := range victims {
 		stated, _ := interval(v.stated)
 		lost, half := interval(v.lost)
 		exceeds := math.Abs(lost) > half
 		mark := ""
-		if exceeds {
+		switch {
+		case exceeds && math.Abs(stated/lost-1) <= within:
 			resolved++
-			if math.Abs(stated/lost-1) <= within {
-				close++
-			}
-		} else {
-			mark = " within the noise"
+			close++
+		case exceeds:
+			resolved++
+		case !math.IsInf(half, 0):
+			mark = "  within the noise"
 		}
 		of := "TTFT"
 		if v.later {
 			of = "E2E"
 		}
-		line := fmt.Sprintf("%-12s %-5s %10.0f %13.0f ± %6.0f %8.2f", v.id, of, stated, lost, half, stated/lost)
+		line := fmt.Sprintf("%-12s %-5s %10.0f %17s %6.2f", v.id, of, stated, spread(lost, half), stated/lost)
 		if c.sham {
-			m, h := interval(v.shamLost)
-			line += fmt.Sprintf(" %13.0f ± %6.0f", m, h)
+			line += fmt.Sprintf(" %22s", spread(interval(v.shamLost)))
 		}
 		fmt.Println(line + mark)
 	}
 	stated, _ := interval(total(victims, func(v *victim) []float64 { return v.stated }))
 	lost, half := interval(total(victims, func(v *victim) []float64 { return v.lost }))
-	fmt.Printf("%-12s %-5s %10.0f %13.0f ± %6.0f %8.2f\n", "all", "", stated, lost, half, stated/lost)
+	fmt.Printf("%-12s %-5s %10.0f %17s %6.2f", "all", "", stated, spread(lost, half), stated/lost)
+	if lost > half {
+		fmt.Printf(", between %.2f and %.2f", stated/(lost+half), stated/(lost-half))
+	}
+	fmt.Println()
 	if len(others) > 0 {
-		m, h := interval(total(others, func(v *victim) []float64 { return v.lost }))
-		fmt.Printf("%d others blame nobody of them: lost %.0f ± %.0f ms in all\n", len(others), m, h)
+		fmt.Printf("%d others blame nobody of them: lost %s ms in all\n", len(others), spread(interval(total(others, func(v *victim) []float64 { return v.lost }))))
 	}
 
 	name := "blame/" + c.name
@@ -241,10 +257,18 @@ func report(sheet *figure.Sheet, c one, victims, others []*victim) {
 	sheet.Report(name+"_victims_within_20pct", 100*float64(close)/float64(max(resolved, 1)), "%")
 	n := float64(len(victims))
 	moved, noise := interval(total(victims, func(v *victim) []float64 { return v.shamLost }))
-	fmt.Printf("the sham: %.1f ± %.1f ms a victim\n", moved/n, noise/n)
+	fmt.Printf("the sham: %s ms a victim\n", spread(moved/n, noise/n))
 	if !math.IsInf(noise, 0) {
 		sheet.AtMost(name+"_sham_ms", math.Abs(moved)/n, "ms", noise/n)
 	}
+}
+
+// spread prints a mean with half the width of its interval, if it has one.
+func spread(mean, half float64) string {
+	if math.IsInf(half, 0) {
+		return fmt.Sprintf("%.0f", mean)
+	}
+	return fmt.Sprintf("%.0f ± %.0f", mean, half)
 }
 
 // total adds up the victims' values, repeat by repeat.

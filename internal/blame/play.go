@@ -148,7 +148,7 @@ func (s *session) replays(ctx context.Context, e *engineenv.Engine, chosen []one
 	return nil
 }
 
-func (c *one) repeats(asked int) int {
+func (c one) repeats(asked int) int {
 	switch {
 	case asked > 0:
 		return asked
@@ -159,17 +159,21 @@ func (c *one) repeats(asked int) int {
 }
 
 // arms are those of one repeat in the order in which they are played. The first of all is with everybody: it tells who the culprits are.
-func (c *one) arms(repeat int, random *rand.Rand) []string {
-	arms := []string{with, without}
-	if c.sham {
-		arms = append(arms, sham)
-	}
+func (c one) arms(repeat int, random *rand.Rand) []string {
+	arms := c.everyArm()
 	free := arms
 	if repeat == 0 {
 		free = arms[1:]
 	}
 	random.Shuffle(len(free), func(i, j int) { free[i], free[j] = free[j], free[i] })
 	return arms
+}
+
+func (c one) everyArm() []string {
+	if c.sham {
+		return []string{with, without, sham}
+	}
+	return []string{with, without}
 }
 
 // replay plays one arm on the idle engine with an empty prefix cache.

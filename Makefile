@@ -6,7 +6,7 @@ VERSION ?= 0.0.0-dev
 
 OLD ?=
 
-.PHONY: dist upgrade-test build test lint race fuzz bench bench-long probe-test probe-wheel scheduler-diff engine-env engine-smoke overhead fixture vectors openapi
+.PHONY: dist upgrade-test build test lint race fuzz bench bench-long probe-test probe-wheel scheduler-diff engine-env engine-smoke overhead blame fixture vectors openapi
 
 build:
 	go build -o whylate ./cmd/whylate
@@ -69,6 +69,13 @@ PAIRS ?= 6
 LOAD ?= 25s
 overhead:
 	go run ./internal/overhead -pairs $(PAIRS) -for $(LOAD) $(if $(SHAM),-sham) $(if $(JSON),-json $(JSON))
+
+# Whether what explain charges to a culprit is what its victims lose to it, on a real engine: about 20 minutes, alone on the machine
+# (docs/blame.md). ONLY=long,pool plays some cases; BLAME_DIR keeps the run there, and judges again what lies there.
+ONLY ?=
+REPEATS ?= 0
+blame:
+	go run ./internal/blame -only "$(ONLY)" -repeats $(REPEATS)
 
 # A new run of the real engine as the demo's fixture.
 fixture:

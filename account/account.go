@@ -551,9 +551,7 @@ func (t *tally) share(s *ledger.Stint, f, l uint64, all ledger.Work) {
 	others := all.Sub(own)
 	base := all[ledger.WorkIterations] * c[ledger.WorkIterations]
 	others[ledger.WorkIterations] = 0
-	prefills := others[ledger.WorkPrefillTokens]*c[ledger.WorkPrefillTokens] +
-		others[ledger.WorkPrefillContext]*c[ledger.WorkPrefillContext] +
-		others[ledger.WorkPromptLogprobs]*c[ledger.WorkPromptLogprobs]
+	prefills := ofPrefill.only(others).Dot(c)
 	decodes := others.Dot(c) - prefills
 	mine := own.Dot(c)
 	context := own[ledger.WorkDecodeContext] * c[ledger.WorkDecodeContext]

@@ -158,12 +158,22 @@ func solve(rs []row) ledger.Work {
 
 // Which features a stage fits.
 var (
-	ofPrefill  = mask{ledger.WorkPrefillTokens: true, ledger.WorkPrefillContext: true, ledger.WorkPromptLogprobs: true}
+	ofPrefill  = mask{ledger.WorkPrefillTokens: true, ledger.WorkPrefillContext: true, ledger.WorkPromptLogprobs: true, ledger.WorkPrefillSeqs: true}
 	ofDecode   = ofPrefill.not()
 	everything = mask{}.not()
 )
 
 type mask [ledger.NumWork]bool
+
+// only is w without the features that are not in m.
+func (m mask) only(w ledger.Work) ledger.Work {
+	for i := range w {
+		if !m[i] {
+			w[i] = 0
+		}
+	}
+	return w
+}
 
 func (m mask) not() mask {
 	for i := range m {
@@ -174,6 +184,9 @@ func (m mask) not() mask {
 
 // robust is iteratively reweighted least squares of the relative error. A stall of seconds among iterations of milliseconds
 // must not bend the fit, so rows far from it lose their weight (Tukey's biweight).
+//
+// Errors are relative to what the fit expects. Relative to what was measured, the same error would weigh less on an iteration that
+// took long than on one that was quick, and where the machine's speed varies the fit would lie below the mean of what it is fitted to.
 func robust(rs []row, use mask) ledger.Work {
 	weights := make([]float64, len(rs))
 	durations := make([]float64, len(rs))
@@ -188,23 +201,26 @@ func robust(rs []row, use mask) ledger.Work {
 		}
 	}
 	c := nonNegative(rs, weights, use)
-	errs := make([]float64, len(rs))
+	errs, expected := make([]float64, len(rs)), make([]float64, len(rs))
+	least := quantile(durations, 0.5) / 8
 	for range 8 {
 		for i, r := range rs {
-			errs[i] = math.Abs(r.y-r.work.Dot(c)) / r.ns
+			fit := r.work.Dot(c)
+			expected[i] = max(r.ns-r.y+fit, least)
+			errs[i] = math.Abs(r.y-fit) / expected[i]
 		}
 		scale := 6 * 1.4826 * quantile(errs, 0.5)
 		if scale < 1e-6 {
 			break
 		}
-		for i, r := range rs {
+		for i := range rs {
 			e := errs[i] / scale
 			if e >= 1 {
 				weights[i] = 0
 				continue
 			}
 			t := 1 - e*e
-			weights[i] = t * t / (r.ns * r.ns)
+			weights[i] = t * t / (expected[i] * expected[i])
 		}
 		c = nonNegative(rs, weights, use)
 	}

@@ -13,8 +13,9 @@ import (
 )
 
 // What is worth a finding: a tenth of the request's time, or of a part before the first token three tenths of the TTFT; and
-// never less than what a person could feel. Below it nobody is blamed.
+// never less than what a person could feel. Below it nobody is blamed. Of whoever is blamed anyhow a fiftieth of the time is told too.
 const (
+	worthMore  = 0.02
 	worthShare = 0.10
 	worthTTFT  = 0.30
 	worthLeast = 20 * time.Millisecond
@@ -34,13 +35,16 @@ func Explain(l *query.Ledger, r *ledger.Request) *Explanation {
 	c.queue()
 	c.iterations()
 	c.prefills()
+	c.decodes()
 	c.preemptions()
 	c.skips()
+	c.answers()
 	c.slowdown()
 	c.gaps()
 	c.stream()
 	c.missing()
 	c.inFlight()
+	c.further()
 	slices.SortStableFunc(c.x.Findings, func(a, b Finding) int { return cmp.Compare(b.NS, a.NS) })
 	c.x.Client = c.client()
 	c.basis()
@@ -55,6 +59,8 @@ type explainer struct {
 	e *ledger.Engine // nil: no engine took it up
 	m *account.Model // nil: none could be fitted
 	x *Explanation
+
+	blamed map[string]bool // not nil: what is looked for is what these cost
 }
 
 // worth reports whether ns of part p are worth a finding.
@@ -62,7 +68,7 @@ func (c *explainer) worth(p account.Part, ns int64) bool {
 	if ns < int64(worthLeast) {
 		return false
 	}
-	if float64(ns) >= worthShare*float64(c.a.E2E()) {
+	if share := float64(ns) / float64(max(c.a.E2E(), 1)); share >= worthShare || c.blamed != nil && share >= worthMore {
 		return true
 	}
 	switch p {
@@ -77,6 +83,32 @@ func (c *explainer) find(f Finding) {
 		f.Share = float64(f.NS) / float64(e)
 	}
 	c.x.Findings = append(c.x.Findings, f)
+}
+
+// further looks at what whoever is blamed for something cost elsewhere: that it is small there is no reason to leave it out, as it is
+// for blaming somebody else.
+func (c *explainer) further() {
+	told, blamed := c.x.Findings, map[string]bool{}
+	for _, f := range told {
+		for _, k := range f.Culprits {
+			if k.Kind == "request" && k.Role != headOfLine {
+				blamed[k.ID] = true
+			}
+		}
+	}
+	c.x.Findings, c.blamed = nil, blamed
+	c.inbox()
+	c.queue()
+	c.prefills()
+	c.decodes()
+	for _, f := range c.x.Findings {
+		same := func(o Finding) bool { return o.ID == f.ID && o.Part == f.Part }
+		f.Culprits = slices.DeleteFunc(f.Culprits, func(k Culprit) bool { return k.Kind == "request" && !blamed[k.ID] })
+		if !slices.ContainsFunc(told, same) && slices.ContainsFunc(f.Culprits, func(k Culprit) bool { return k.Kind == "request" }) {
+			told = append(told, f)
+		}
+	}
+	c.x.Findings, c.blamed = told, nil
 }
 
 func (c *explainer) describe() {
@@ -143,10 +175,13 @@ func (c *explainer) inbox() {
 		text += fmt.Sprintf(" against an expected %s.", Span(int64(odd.Expected)))
 		why, culprits := c.blameOdd(odd)
 		text += why
+		for i := range culprits { // it came after some of it
+			culprits[i].NS = min(culprits[i].NS, during)
+		}
 		f.Culprits = append(f.Culprits, culprits...)
 	} else {
 		text += "."
-		f.Culprits = append(f.Culprits, c.dearest(row.Number)...)
+		f.Culprits = append(f.Culprits, c.dearest(row, during)...)
 	}
 	f.Text = text + c.queueTimeNote()
 	c.find(f)
@@ -249,16 +284,20 @@ func DescribeIteration(l *query.Ledger, e *ledger.Engine, it *ledger.Iteration) 
 	return fmt.Sprintf("Iteration %d took %s, expected %s.", it.Number, Span(it.Duration()), Span(int64(c.m.Predict(account.WorkOf(e, it)))))
 }
 
-// dearest names the members that cost an ordinary iteration most.
-func (c *explainer) dearest(n uint64) []Culprit {
-	members := account.Members(c.e, c.m, n)
+// dearest names the members that cost an ordinary iteration most. Who waited for a part of it waited for that part of each one's cost.
+func (c *explainer) dearest(it *ledger.Iteration, waited int64) []Culprit {
+	members := account.Members(c.e, c.m, it.Number)
+	part := 1.0
+	if it.End != 0 && it.Duration() > waited {
+		part = float64(waited) / float64(it.Duration())
+	}
 	slices.SortStableFunc(members, func(a, b account.Member) int { return cmp.Compare(b.Marginal, a.Marginal) })
 	var out []Culprit
 	for _, k := range members {
 		if len(out) == 3 || k.Marginal < float64(worthLeast) {
 			break
 		}
-		out = append(out, Culprit{Kind: "request", ID: k.Seq.Request.Name(), Role: k.Phase.String(), NS: int64(k.Marginal), Detail: fmt.Sprintf("%d tokens", k.Tokens)})
+		out = append(out, Culprit{Kind: "request", ID: k.Seq.Request.Name(), Role: k.Phase.String(), NS: int64(part * k.Marginal), Detail: fmt.Sprintf("%d tokens", k.Tokens)})
 	}
 	return out
 }
@@ -314,13 +353,7 @@ func (c *explainer) prefills() {
 		if !c.worth(p, ns) {
 			continue
 		}
-		q, from, to := c.a.Lead, c.a.Lead.Join, c.a.Lead.FirstEmit
-		if p == account.Decode {
-			q, from, to = c.a.Tail, c.a.Lead.FirstEmit+1, c.a.Tail.Leave
-		}
-		if to == 0 {
-			to = q.Leave
-		}
+		q, from, to := c.ran(p)
 		f := Finding{ID: OthersPrefill, Part: p, Split: account.SplitPrefills, NS: ns, Modelled: true, See: "whylate iterations --request " + c.x.Request.Name}
 		var who []string
 		for _, k := range byRequest(account.Beside(c.m, q, from, to, account.Prefills)) {
@@ -333,11 +366,7 @@ func (c *explainer) prefills() {
 			f.Iterations = append(f.Iterations, k.First, k.Last)
 			who = append(who, fmt.Sprintf("%s (%s: %d prompt tokens in iterations %d to %d)", name, Span(int64(k.NS)), k.Tokens, k.First, k.Last))
 		}
-		during := "before its first token"
-		if p == account.Decode {
-			during = "while it was generating"
-		}
-		f.Text = fmt.Sprintf("%s of its iterations %s was the prefill of other requests", Span(ns), during)
+		f.Text = fmt.Sprintf("%s of its iterations %s was the prefill of other requests", Span(ns), during(p))
 		if len(who) > 0 {
 			f.Text += ": " + strings.Join(who, ", ") + "."
 		} else {
@@ -345,6 +374,78 @@ func (c *explainer) prefills() {
 		}
 		c.find(f)
 	}
+}
+
+// ran is the iterations of part p, prefill or decode, and whose they are.
+func (c *explainer) ran(p account.Part) (q *ledger.Sequence, from, to uint64) {
+	q, from, to = c.a.Lead, c.a.Lead.Join, c.a.Lead.FirstEmit
+	if p == account.Decode {
+		q, from, to = c.a.Tail, c.a.Lead.FirstEmit+1, c.a.Tail.Leave
+	}
+	if to == 0 {
+		to = q.Leave
+	}
+	return q, from, to
+}
+
+func during(p account.Part) string {
+	if p == account.Decode {
+		return "while it was generating"
+	}
+	return "before its first token"
+}
+
+// decodes finds requests whose own decode made its iterations longer by what is worth a finding: many sequences, or tokens that are dear
+// to sample. That others are in the batch is no finding as long as none of them stands out.
+func (c *explainer) decodes() {
+	for _, p := range []account.Part{account.Prefill, account.Decode} {
+		split := account.SplitDecodes
+		if p == account.Decode {
+			split = account.SplitBatch
+		}
+		if !c.worth(p, c.a.Split(p, split)) {
+			continue
+		}
+		q, from, to := c.ran(p)
+		f := Finding{ID: OthersDecode, Part: p, Split: split, Modelled: true, See: "whylate iterations --request " + c.x.Request.Name}
+		var who []string
+		for _, k := range byRequest(account.Beside(c.m, q, from, to, account.Decodes)) {
+			if !c.worth(p, int64(k.NS)) {
+				break
+			}
+			name, detail := k.Seq.Request.Name(), decoded(k)
+			if c.blamed != nil && !c.blamed[name] {
+				continue
+			}
+			f.NS += int64(k.NS)
+			f.Culprits = append(f.Culprits, Culprit{Kind: "request", ID: name, Role: "decode", NS: int64(k.NS), Detail: detail})
+			f.Iterations = append(f.Iterations, k.First, k.Last)
+			who = append(who, fmt.Sprintf("%s (%s: %s)", name, Span(int64(k.NS)), detail))
+		}
+		if len(who) == 0 {
+			continue
+		}
+		f.Text = fmt.Sprintf("%s of its iterations %s was the decode of %s.", Span(f.NS), during(p), list(who, 3))
+		c.find(f)
+	}
+}
+
+// decoded says how much a request decoded, and what made its tokens dear.
+func decoded(k account.Cost) string {
+	text := fmt.Sprintf("%d tokens in iterations %d to %d", k.Tokens, k.First, k.Last)
+	if n := len(k.Seq.Request.Sequences); n > 1 {
+		text = fmt.Sprintf("%d sequences, %s", n, text)
+	}
+	if k.Seq.Logprobs >= 0 {
+		text += ", with logprobs"
+	}
+	if k.Seq.Features&ledger.FeaturePenalties != 0 {
+		text += ", with penalties"
+	}
+	if k.Seq.Features&ledger.FeatureGrammar != 0 {
+		text += ", with a grammar"
+	}
+	return text
 }
 
 // byRequest adds up what the sequences of one request cost; the list stays sorted by cost.
@@ -403,7 +504,7 @@ func (c *explainer) preemptions() {
 		}
 	}
 	f.Text = fmt.Sprintf("It was preempted %s: %s. It stood aside for %s and its recompute took %s.", times, strings.Join(parts, "; "), Span(away), Span(again))
-	f.Culprits = append(f.Culprits, c.holders(q, true)...)
+	f.Culprits = append(f.Culprits, c.holders(q, ns, true)...)
 	c.find(f)
 }
 
@@ -428,7 +529,7 @@ func (c *explainer) slowdown() {
 			}
 			ns := s.NS
 			for _, f := range c.x.Findings {
-				if f.ID == OddIteration && f.Part == p {
+				if (f.ID == OddIteration || f.ID == FrontendAnswer) && f.Part == p {
 					ns -= f.NS
 				}
 			}
@@ -591,6 +692,8 @@ func (c *explainer) headline() string {
 		QueueOther:           "waiting in the queue",
 		OddIteration:         "one iteration that took far longer than its work",
 		OthersPrefill:        "other requests' prefill in its iterations",
+		OthersDecode:         "another request's decode in its iterations",
+		FrontendAnswer:       "a front end at work on another request's answer",
 		Preempted:            "a preemption",
 		Skipped:              "being passed over by the scheduler",
 		Slowdown:             "iterations slower than their work explains",

@@ -72,6 +72,8 @@ const (
 	IterationInFlight    = "iteration-in-flight" // it waits for, or sits in, an iteration that is not done
 	OddIteration         = "odd-iteration"       // it sat in an iteration far longer than its work explains
 	OthersPrefill        = "others-prefill"      // others' prompts were computed in its iterations
+	OthersDecode         = "others-decode"       // another request's decode made its iterations longer
+	FrontendAnswer       = "frontend-answer"     // its iterations were slow while the front end made a dear answer of another request
 	Preempted            = "preempted"           // it lost its blocks, waited, and was computed again
 	Skipped              = "skipped"             // it was running and passed over
 	Slowdown             = "slowdown"            // iterations were slower than their work explains
@@ -84,10 +86,12 @@ const (
 
 // Culprit is who is responsible for a finding, and for how much of it.
 type Culprit struct {
-	Kind   string `json:"kind"` // request or iteration
-	ID     string `json:"id"`
-	Role   string `json:"role"`         // what it did: "brought", "held", "head of line", "prefill", "preemptor"
-	NS     int64  `json:"ns,omitempty"` // marginal: with it minus without it; never to be added up
+	Kind string `json:"kind"` // request or iteration
+	ID   string `json:"id"`
+	Role string `json:"role"` // what it did: "brought", "held", "head of line", "prefill", "decode", "preemptor"
+	// NS is what of the finding's time is its own. Of work: with it minus without it, by the model; that of all members does not add up
+	// to an iteration. Of something that several held ("held"): its part of the wait, by what it held.
+	NS     int64  `json:"ns,omitempty"`
 	Detail string `json:"detail,omitempty"`
 }
 

@@ -43,7 +43,7 @@ func (c *explainer) queue() {
 			f.Text = fmt.Sprintf("It waited %s in the queue for the scheduler's next pass.", Span(s.NS))
 			if row, _ := longest(c.e, q.Queued, c.until(q)); row != nil {
 				f.Text = fmt.Sprintf("It waited %s in the queue for the scheduler's next pass: iteration %d, which took %s, was running.", Span(s.NS), row.Number, Span(row.Duration()))
-				f.Culprits = append([]Culprit{{Kind: "iteration", ID: fmt.Sprint(row.Number), Role: "ran meanwhile"}}, c.dearest(row.Number)...)
+				f.Culprits = append([]Culprit{{Kind: "iteration", ID: fmt.Sprint(row.Number), Role: "ran meanwhile"}}, c.dearest(row, line.NS)...)
 				f.Iterations = []uint64{row.Number}
 			}
 		}
@@ -74,22 +74,14 @@ func (c *explainer) kvBlocks(q *ledger.Sequence, ns int64) {
 		f.Text += fmt.Sprintf(", though the batch was not full (at most %d of %.0f sequences ran; up to %d waited)", running, limit, most)
 	}
 	f.Text += "."
-	holders := c.holders(q, false)
+	holders := c.holders(q, ns, false)
 	if len(holders) > 0 {
-		var names []string
-		for _, h := range holders {
-			names = append(names, fmt.Sprintf("%s (%s)", h.ID, h.Detail))
-		}
-		f.Text += " The blocks were held by " + list(names, 4) + "."
+		f.Text += " The blocks were held by " + described(holders, 4) + "."
 	}
 	heads := c.heads(q, first, last)
 	switch {
 	case len(heads) > 0:
-		var names []string
-		for _, h := range heads {
-			names = append(names, fmt.Sprintf("%s (%s)", h.ID, h.Detail))
-		}
-		f.Text += " At the head of the line stood " + list(names, 3) + "; nobody behind a blocked head is admitted."
+		f.Text += " At the head of the line stood " + described(heads, 3) + "; nobody behind a blocked head is admitted."
 	default:
 		f.Text += " It stood at the head of the line itself."
 	}
@@ -111,9 +103,34 @@ func waited(q *ledger.Sequence, e *ledger.Engine) (first, last uint64) {
 	return first, min(last, e.Last())
 }
 
-// holders names who held the KV pool while q waited, by their mean share over the reports of that time; for a preempted
+// mostNamed is how many requests are named for one wait: as many as mostly run at once.
+const mostNamed = 16
+
+// charge names who held something that was waited for, and charges each with its part of the wait of ns by what it held.
+func charge(ns int64, held []share, detail func(amount float64) string) (out []Culprit) {
+	held = largest(held, mostNamed)
+	var all float64
+	for _, h := range held {
+		all += h.amount
+	}
+	for _, h := range held {
+		out = append(out, Culprit{Kind: "request", ID: h.r.Name(), Role: "held", NS: int64(float64(ns) * h.amount / all), Detail: detail(h.amount)})
+	}
+	return out
+}
+
+// described lists culprits with their details, at most n of them.
+func described(ks []Culprit, n int) string {
+	var names []string
+	for _, k := range ks {
+		names = append(names, fmt.Sprintf("%s (%s)", k.ID, k.Detail))
+	}
+	return list(names, n)
+}
+
+// holders names who held the KV pool while q waited for ns, by their mean share over the reports of that time; for a preempted
 // sequence while it was away.
-func (c *explainer) holders(q *ledger.Sequence, away bool) []Culprit {
+func (c *explainer) holders(q *ledger.Sequence, ns int64, away bool) []Culprit {
 	first, last := waited(q, c.e)
 	if away {
 		first, last = 0, 0
@@ -151,11 +168,7 @@ func (c *explainer) holders(q *ledger.Sequence, away bool) []Culprit {
 	if pool := c.e.Setting("num_gpu_blocks"); pool > 0 {
 		of = fmt.Sprintf(" of %.0f", pool)
 	}
-	var out []Culprit
-	for _, h := range largest(held, 6) {
-		out = append(out, Culprit{Kind: "request", ID: h.r.Name(), Role: "held", Detail: fmt.Sprintf("%.0f%s blocks", h.amount, of)})
-	}
-	return out
+	return charge(ns, held, func(blocks float64) string { return fmt.Sprintf("%.0f%s blocks", blocks, of) })
 }
 
 // share is how much of something a request had.
@@ -164,13 +177,22 @@ type share struct {
 	amount float64
 }
 
-// largest returns the n largest shares, the largest first; equal ones in the order of their names.
+// largest returns the n largest shares, the largest first; equal ones in the order of their names. Who has less than a tenth of the
+// largest share is not named beside it.
 func largest(shares []share, n int) []share {
 	slices.SortFunc(shares, func(a, b share) int {
 		return cmp.Or(cmp.Compare(b.amount, a.amount), cmp.Compare(a.r.Name(), b.r.Name()))
 	})
-	return shares[:min(n, len(shares))]
+	for i := range shares {
+		if i == n || shares[i].amount < shares[0].amount/10 {
+			return shares[:i]
+		}
+	}
+	return shares
 }
+
+// headOfLine is the role of whoever stood in front: named beside those that hold what it waits for, and a victim of theirs itself.
+const headOfLine = "head of line"
 
 // heads names who stood at the head of the line while q waited, the longest first, with the most blocks that it needed.
 func (c *explainer) heads(q *ledger.Sequence, first, last uint64) []Culprit {
@@ -201,7 +223,7 @@ func (c *explainer) heads(q *ledger.Sequence, first, last uint64) []Culprit {
 		if s.need > 0 {
 			detail = fmt.Sprintf("for %s, needed %d blocks with %d free", Span(s.ns), s.need, s.free)
 		}
-		out = append(out, Culprit{Kind: "request", ID: r.Name(), Role: "head of line", NS: s.ns, Detail: detail})
+		out = append(out, Culprit{Kind: "request", ID: r.Name(), Role: headOfLine, NS: s.ns, Detail: detail})
 	}
 	slices.SortFunc(out, func(a, b Culprit) int { return cmp.Or(cmp.Compare(b.NS, a.NS), cmp.Compare(a.ID, b.ID)) })
 	if len(out) > 3 {
@@ -219,11 +241,10 @@ func (c *explainer) sequenceLimit(q *ledger.Sequence, ns int64) {
 		f.Text += fmt.Sprintf(": all %.0f (max_num_seqs) were taken", limit)
 	}
 	stays := c.others(first, last, func(_ *ledger.Stint, f, l uint64) float64 { return float64(l - f + 1) })
+	f.Culprits = charge(ns, stays, func(n float64) string { return fmt.Sprintf("%.0f sequence-iterations of %d", n, last-first+1) })
 	var names []string
-	for _, k := range largest(stays, 5) {
-		name := k.r.Name()
-		f.Culprits = append(f.Culprits, Culprit{Kind: "request", ID: name, Role: "held", Detail: fmt.Sprintf("%.0f sequence-iterations of %d", k.amount, last-first+1)})
-		names = append(names, name)
+	for _, k := range f.Culprits {
+		names = append(names, k.ID)
 	}
 	if len(names) > 0 {
 		f.Text += ". Longest there: " + list(names, 5)
@@ -250,14 +271,9 @@ func (c *explainer) tokenBudget(q *ledger.Sequence, ns int64) {
 		}
 		return sum
 	})
-	var names []string
-	for _, k := range largest(tokens, 3) {
-		culprit := Culprit{Kind: "request", ID: k.r.Name(), Role: "held", Detail: fmt.Sprintf("%.0f tokens", k.amount)}
-		f.Culprits = append(f.Culprits, culprit)
-		names = append(names, fmt.Sprintf("%s (%s)", culprit.ID, culprit.Detail))
-	}
-	if len(names) > 0 {
-		f.Text += ", most of it by " + list(names, 3)
+	f.Culprits = charge(ns, tokens, func(n float64) string { return fmt.Sprintf("%.0f tokens", n) })
+	if len(f.Culprits) > 0 {
+		f.Text += ", most of it by " + described(f.Culprits, 3)
 	}
 	f.Text += "."
 	c.find(f)

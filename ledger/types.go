@@ -211,12 +211,13 @@ const (
 	WorkPromptLogprobs        // prompt tokens with prompt_logprobs
 	WorkPenaltyRows           // sampled rows with penalties
 	WorkGrammarRows           // sampled rows with a grammar mask
+	WorkPrefillSeqs           // sequences that compute a chunk of their prompt: what a chunk costs whatever its length
 	NumWork
 )
 
 // WorkNames are the features' names in answers, in order.
 var WorkNames = [NumWork]string{"iterations", "prefill tokens", "prefill attention", "decode sequences", "decode context",
-	"logprob rows", "prompt-logprob tokens", "penalty rows", "grammar rows"}
+	"logprob rows", "prompt-logprob tokens", "penalty rows", "grammar rows", "prefill sequences"}
 
 // Work is an amount of each feature.
 type Work [NumWork]float64

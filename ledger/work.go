@@ -36,6 +36,7 @@ func IterationWork(q *Sequence, phase Phase, tokens uint32, context uint64, fina
 		return w
 	}
 	chunk := float64(tokens)
+	w[WorkPrefillSeqs] = 1
 	w[WorkPrefillTokens] = chunk
 	w[WorkPrefillContext] = chunk * (float64(context) + chunk/2)
 	if q.PromptLogprobs >= 0 && phase == Prefill {

@@ -12,6 +12,7 @@ import (
 	"github.com/whylate/whylate/account"
 	"github.com/whylate/whylate/experiment/replay"
 	"github.com/whylate/whylate/ingest"
+	"github.com/whylate/whylate/internal/engineenv"
 	"github.com/whylate/whylate/ledger"
 	"github.com/whylate/whylate/query"
 	"github.com/whylate/whylate/wire"
@@ -141,7 +142,7 @@ func (s *smoke) counts(e *ledger.Engine) {
 	}
 	s.sheet.AtMost("smoke/iterations_that_differ_from_log", float64(differ), "count", 0)
 	s.check(differ == 0, "%d iterations whose scheduled tokens differ from the engine's log (in all %d against %d)", differ, sum, logged)
-	if generated, ok := s.counter("vllm:generation_tokens_total"); ok {
+	if generated, ok := engineenv.Counter(s.metrics, "vllm:generation_tokens_total"); ok {
 		s.check(generated <= emitted && emitted-generated <= float64(s.lateTokens(e)), "%.0f tokens emitted by the ledger, the engine's counter says %.0f (up to %d went to clients that had hung up)", emitted, generated, s.lateTokens(e))
 	} else {
 		s.check(false, "the engine has no vllm:generation_tokens_total")
@@ -152,7 +153,7 @@ func (s *smoke) counts(e *ledger.Engine) {
 			excused++
 		}
 	}
-	counted, _ := s.counter("vllm:num_preemptions_total")
+	counted, _ := engineenv.Counter(s.metrics, "vllm:num_preemptions_total")
 	d := len(e.Preemptions) - int(counted)
 	s.sheet.AtLeast("smoke/preemptions", float64(len(e.Preemptions)), "count", 1)
 	s.check(len(e.Preemptions) > 0 && d >= 0 && d <= excused, "%d preemptions in the ledger, %.0f by the engine's counter, %d of requests that were aborted afterwards", len(e.Preemptions), counted, excused)

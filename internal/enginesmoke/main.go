@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"slices"
@@ -21,7 +20,6 @@ import (
 	"github.com/whylate/whylate/experiment/replay"
 	"github.com/whylate/whylate/internal/engineenv"
 	"github.com/whylate/whylate/internal/figure"
-	"github.com/whylate/whylate/wire"
 )
 
 const version = "0.32.0"
@@ -88,9 +86,8 @@ func (s *smoke) run(ctx context.Context) error {
 			defer os.RemoveAll(s.dir)
 		}
 	}
-	s.binary = filepath.Join(s.dir, "whylate")
-	if out, err := exec.CommandContext(ctx, "go", "build", "-o", s.binary, "./cmd/whylate").CombinedOutput(); err != nil {
-		return fmt.Errorf("build whylate: %w\n%s", err, out)
+	if s.binary, err = engineenv.Build(ctx, s.dir); err != nil {
+		return err
 	}
 	if _, err := os.Stat(filepath.Join(s.dir, "capture.wlc")); err != nil { // SMOKE_DIR of an earlier run: only check again
 		if err := s.play(ctx); err != nil {
@@ -123,17 +120,18 @@ func (s *smoke) play(ctx context.Context) error {
 	defer e.Stop()
 	fmt.Printf("healthy after %.0f s\n", time.Since(e.Started).Seconds())
 
-	capture := exec.Command(s.binary, "capture", "--ring-dir", rings, filepath.Join(s.dir, "capture.wlc"))
-	capture.Stderr = os.Stderr
-	if err := capture.Start(); err != nil {
+	capture, err := engineenv.Record(s.binary, rings, filepath.Join(s.dir, "capture.wlc"))
+	if err != nil {
 		return err
 	}
 	for i, load := range [][]experiment.Request{mainLoad(), quietLoad()} {
 		begun := time.Now()
-		if err := s.replay(ctx, e, i, load); err != nil {
-			capture.Process.Kill()
+		results, err := e.Play(ctx, filepath.Join(s.dir, fmt.Sprintf("client-%d.wlc", i)), "smoke", fmt.Sprintf("smoke-%d", i), uint64(i), load)
+		if err != nil {
+			capture.Kill()
 			return err
 		}
+		s.results = append(s.results, results...)
 		fmt.Printf("%d requests played in %.0f s\n", len(load), time.Since(begun).Seconds())
 		time.Sleep(2 * time.Second)
 	}
@@ -143,66 +141,21 @@ func (s *smoke) play(ctx context.Context) error {
 	if err := os.WriteFile(filepath.Join(s.dir, "metrics.prom"), []byte(s.metrics), 0o644); err != nil {
 		return err
 	}
-	capture.Process.Signal(syscall.SIGINT)
-	if err := capture.Wait(); err != nil {
-		return fmt.Errorf("whylate capture: %w", err)
+	if err := capture.Stop(); err != nil {
+		return err
 	}
 	e.Stop()
 	return s.readLog()
 }
 
-// replay plays one load and records what its clients saw beside the capture.
-func (s *smoke) replay(ctx context.Context, e *engineenv.Engine, i int, load []experiment.Request) (err error) {
-	f, err := os.Create(filepath.Join(s.dir, fmt.Sprintf("client-%d.wlc", i)))
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	w, err := wire.NewCaptureWriter(f)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, w.Close()) }()
-	run := fmt.Sprintf("smoke-%d", i)
-	hello, err := replay.Hello("smoke", run)
-	if err != nil {
-		return err
-	}
-	recorder, err := replay.NewRecorder(w, hello)
-	if err != nil {
-		return err
-	}
-	_, err = replay.Run(ctx, replay.Options{Base: e.URL, Model: engineenv.Model, Run: run, Seed: uint64(i), Prompt: experiment.PromptOptions{Seed: uint64(i)},
-		Recorder: func(r replay.Result) { recorder.Record(r); s.results = append(s.results, r) }}, load)
-	return errors.Join(err, recorder.Close())
-}
-
 // reload takes up the results of an earlier run from its files.
 func (s *smoke) reload() error {
 	for i := range 2 {
-		r, err := wire.OpenCapture(filepath.Join(s.dir, fmt.Sprintf("client-%d.wlc", i)))
+		results, err := engineenv.ReadPlayed(filepath.Join(s.dir, fmt.Sprintf("client-%d.wlc", i)))
 		if err != nil {
 			return err
 		}
-		for {
-			record, err := r.Next()
-			if err != nil {
-				break
-			}
-			var c wire.Client
-			if record.Opened != nil || record.Gap != nil || record.Frame.Type != wire.TypeClient || wire.Decode(record.Frame, &c) != nil {
-				continue
-			}
-			res := replay.Result{Planned: c.Planned, Sent: c.Time, First: c.First, End: c.End, Status: int(c.Status), Outcome: replay.Outcome(c.Outcome),
-				OutputTokens: int(c.Output), RequestID: c.RequestID, Traceparent: c.Traceparent, Class: c.Class, Error: c.Error}
-			at := c.Time
-			for _, g := range c.Gaps {
-				at += int64(g) * 1000
-				res.Chunks = append(res.Chunks, replay.Chunk{At: at})
-			}
-			s.results = append(s.results, res)
-		}
-		r.Close()
+		s.results = append(s.results, results...)
 	}
 	b, err := os.ReadFile(filepath.Join(s.dir, "metrics.prom"))
 	if err != nil {

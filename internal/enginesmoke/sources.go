@@ -40,19 +40,3 @@ func (s *smoke) readLog() error {
 	}
 	return nil
 }
-
-// counter is the value of an unlabelled-by-us counter in the engine's metrics, the sum over its series.
-func (s *smoke) counter(name string) (float64, bool) {
-	var sum float64
-	found := false
-	for _, line := range strings.Split(s.metrics, "\n") {
-		if rest, ok := strings.CutPrefix(line, name); ok && (strings.HasPrefix(rest, "{") || strings.HasPrefix(rest, " ")) {
-			fields := strings.Fields(rest)
-			if v, err := strconv.ParseFloat(fields[len(fields)-1], 64); err == nil {
-				sum += v
-				found = true
-			}
-		}
-	}
-	return sum, found
-}

@@ -140,7 +140,7 @@ func answers(t *testing.T, data string) []byte {
 		if err != nil {
 			t.Fatal(err)
 		}
-		facts := map[string]any{"row": got.Row, "iterations": len(got.Engine.Iterations), "busy": got.Engine.Between(got.Engine.First, got.Engine.Last())}
+		facts := map[string]any{"row": got.Row, "iterations": len(got.Engine.Iterations), "busy": sumsThen(got.Engine.Between(got.Engine.First, got.Engine.Last()))}
 		if l := got.Request.Labels; l != (ledger.Labels{}) {
 			facts["labels"] = l
 		}
@@ -176,6 +176,14 @@ func answers(t *testing.T, data string) []byte {
 		t.Fatal(err)
 	}
 	return append(bytes.TrimSpace(b), '\n')
+}
+
+// sumsThen are sums with the features of work that there were when the first answers were kept: later ones are made of the same columns.
+func sumsThen(s ledger.Sums) any {
+	return struct {
+		Gap, Busy, Unknown int64
+		Work               []float64
+	}{s.Gap, s.Busy, s.Unknown, s.Work[:ledger.WorkPrefillSeqs]}
 }
 
 func writeBackcompat(t *testing.T, dir string) {

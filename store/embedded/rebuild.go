@@ -77,7 +77,8 @@ func iterationOf(r *store.IterationRow, end int64, sums ledger.Sums) ledger.Iter
 		sums.Work = sums.Work.Add(ledger.Work{
 			ledger.WorkIterations: float64(r.Worked), ledger.WorkPrefillTokens: float64(prefill), ledger.WorkPrefillContext: float64(prefill*prefill+r.MorePrefill) / 2,
 			ledger.WorkDecodeSeqs: float64(r.DecodeSeqs), ledger.WorkDecodeContext: float64(r.DecodeContext), ledger.WorkLogprobRows: float64(r.LogprobRows),
-			ledger.WorkPromptLogprobs: float64(r.PromptLogprobs), ledger.WorkPenaltyRows: float64(r.PenaltyRows), ledger.WorkGrammarRows: float64(r.GrammarRows)})
+			ledger.WorkPromptLogprobs: float64(r.PromptLogprobs), ledger.WorkPenaltyRows: float64(r.PenaltyRows), ledger.WorkGrammarRows: float64(r.GrammarRows),
+			ledger.WorkPrefillSeqs: float64(int64(r.Members) - r.DecodeSeqs)})
 	}
 	it.Sums = sums
 	return it

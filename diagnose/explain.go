@@ -537,9 +537,7 @@ func (c *explainer) basis() {
 		} else {
 			c.x.Notes = append(c.x.Notes, fmt.Sprintf("No iteration-time model: fewer than %d whole iterations were recorded, so time inside iterations is measured but not split.", account.MinRows))
 		}
-		if c.e.Depth > 1 {
-			c.x.Notes = append(c.x.Notes, "Asynchronous scheduling: the account's rules for it were tested on the engine's scheduler classes, not yet on a GPU.")
-		}
+		b.Untried = Untried(c.e)
 	}
 	switch {
 	case slices.ContainsFunc(c.r.Sequences, func(q *ledger.Sequence) bool { return q.Reason == ledger.FinishLost }):

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -39,6 +40,7 @@ type Options struct {
 	Log    string   // file of its log; "" = Dir/engine.log
 	Args   []string // after the usual ones, which they may overrule
 	Env    []string // the same
+	Before []string // a command that runs the rest of its command line in its own place: setpriv, unshare
 }
 
 // Command is the server's command line, and what is added to the environment: a model of four small layers, 16 sequences, 256 tokens an
@@ -74,7 +76,7 @@ type Engine struct {
 
 // Start starts a server and waits until it is healthy, for five minutes at most. With an empty Dir/cache it compiles anew.
 func Start(ctx context.Context, o Options) (*Engine, error) {
-	port, err := freePort()
+	port, err := FreePort()
 	if err != nil {
 		return nil, err
 	}
@@ -82,6 +84,7 @@ func Start(ctx context.Context, o Options) (*Engine, error) {
 		o.Log = filepath.Join(o.Dir, "engine.log")
 	}
 	argv, env := o.Command(port)
+	argv = append(slices.Clone(o.Before), argv...)
 	e := &Engine{URL: fmt.Sprintf("http://127.0.0.1:%d", port), Log: o.Log, Started: time.Now(), cmd: exec.Command(argv[0], argv[1:]...), exit: make(chan error, 1)}
 	log, err := os.Create(e.Log)
 	if err != nil {
@@ -205,7 +208,8 @@ func (e *Engine) Signal(title string, sig syscall.Signal) ([]Process, error) {
 	return hit, nil
 }
 
-func freePort() (int, error) {
+// FreePort is a port of the loopback on which nobody listens.
+func FreePort() (int, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return 0, err

@@ -37,7 +37,7 @@ func (b *bench) joined(what string, l *query.Ledger, results []replay.Result) {
 
 // servers runs two API servers before one engine: whichever served a request, its part is there.
 func (b *bench) servers(ctx context.Context) error {
-	s, err := b.record(ctx, b.newest(), "servers", func(o *engineenv.Options) { o.Args = []string{"--api-server-count", "2"} })
+	s, err := b.record(ctx, b.newest(), "servers", func(o *engineenv.Options) { o.CLI, o.Args = true, []string{"--api-server-count", "2"} })
 	if err != nil {
 		return err
 	}
@@ -71,7 +71,9 @@ func (b *bench) servers(ctx context.Context) error {
 
 // ranks runs two data-parallel ranks: two engines in the ledger, each request on one.
 func (b *bench) ranks(ctx context.Context) error {
-	s, err := b.record(ctx, b.newest(), "ranks", func(o *engineenv.Options) { o.Args = []string{"--data-parallel-size", "2"} })
+	s, err := b.record(ctx, b.newest(), "ranks", func(o *engineenv.Options) {
+		o.CLI, o.Args = true, []string{"--data-parallel-size", "2", "--api-server-count", "1"}
+	})
 	if err != nil {
 		b.Skip("ranks: the CPU build of vLLM %s does not start with two data-parallel ranks: %s", b.newest(), reason(filepath.Join(b.dir, "ranks", "engine.log")))
 		return nil

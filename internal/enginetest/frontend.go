@@ -36,12 +36,12 @@ func (b *bench) frozenServer(ctx context.Context, s *site) error {
 	for range 4 {
 		load.Add("through", 0, 64, 60, nil) // ends in the engine while the server stands
 	}
-	engineproof.Every(2*time.Second, 4*time.Second, 500*time.Millisecond, func(at time.Duration) { load.Add("during", at, 64, 16, nil) })
+	engineproof.Every(time.Second, 3*time.Second, 500*time.Millisecond, func(at time.Duration) { load.Add("during", at, 64, 16, nil) })
 	var frozen error
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		time.Sleep(700 * time.Millisecond)
+		time.Sleep(300 * time.Millisecond)
 		if frozen = syscall.Kill(s.engine.PID(), syscall.SIGSTOP); frozen == nil {
 			time.Sleep(pause)
 			frozen = syscall.Kill(s.engine.PID(), syscall.SIGCONT)
@@ -99,11 +99,15 @@ func (b *bench) slowClient(ctx context.Context, s *site) error {
 	results, err := s.Play(ctx, s.engine, load.Requests(), func(o *replay.Options) {
 		o.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
 			d := net.Dialer{Control: func(_, _ string, c syscall.RawConn) (err error) {
-				outer := c.Control(func(fd uintptr) { err = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, 4096) })
+				outer := c.Control(func(fd uintptr) {
+					err = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, 4096)
+					// The sender's buffer grows with the segment, which on the loopback has 64 KiB.
+					err = errors.Join(err, syscall.SetsockoptInt(int(fd), syscall.IPPROTO_TCP, syscall.TCP_MAXSEG, 536))
+				})
 				return errors.Join(outer, err)
 			}}
 			conn, err := d.DialContext(ctx, network, address)
-			return trickle{conn, 60_000}, err
+			return trickle{conn, 100_000}, err
 		}
 	})
 	if err != nil {

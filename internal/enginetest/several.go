@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,10 +17,13 @@ import (
 	"github.com/whylate/whylate/query"
 )
 
-// crowd is requests of short lives, eight a second.
+// crowd is requests of short lives, two at a time.
 func crowd(class string) []experiment.Request {
 	var l engineproof.Load
-	engineproof.Every(0, 8*time.Second, 120*time.Millisecond, func(at time.Duration) { l.Add(class, at, 64, 24, nil) })
+	engineproof.Every(0, 8*time.Second, 250*time.Millisecond, func(at time.Duration) {
+		l.Add(class, at, 64, 24, nil)
+		l.Add(class, at, 64, 24, nil)
+	})
 	return l.Requests()
 }
 
@@ -42,7 +46,9 @@ func (b *bench) servers(ctx context.Context) error {
 		return err
 	}
 	defer s.stop()
-	results, err := s.Play(ctx, s.engine, crowd("either"), nil)
+	results, err := s.Play(ctx, s.engine, crowd("either"), func(o *replay.Options) {
+		o.Header = http.Header{"Connection": {"close"}} // whoever is free takes the next one
+	})
 	if err != nil {
 		return err
 	}
@@ -60,7 +66,7 @@ func (b *bench) servers(ctx context.Context) error {
 	}
 	busy := 0
 	for _, frames := range served {
-		if frames > 100 {
+		if frames > 50 {
 			busy++
 		}
 	}

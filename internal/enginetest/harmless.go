@@ -20,35 +20,36 @@ import (
 )
 
 // harmless puts faults around the probe of real engines. In each the answers are those of an engine without it, to the last bit, it is
-// as fast, and its log says what is not seen.
+// as fast as that one, which is asked in turn, and its log says what is not seen.
 func (b *bench) harmless(ctx context.Context) error {
 	_, dir, err := b.folder(ctx, b.newest())
 	if err != nil {
 		return err
 	}
-	warm := func(o *engineenv.Options) { o.Env = append(o.Env, "WHYLATE_PROBE=off") }
-	var without []reply
-	for _, f := range []fault{
-		{name: "off", change: warm},
-		{name: "on", what: "the ring directory is missing", play: (*bench).underneath, change: func(o *engineenv.Options) { o.Rings = filepath.Join(o.Rings, "not", "there") }},
-		{name: "read-only", what: "the ring directory is on a read-only file system", log: "whylate records nothing in this process: no ring in", lines: 3, change: func(o *engineenv.Options) {
+	off, err := b.launch(ctx, b.newest(), "off", func(o *engineenv.Options) { o.Env = append(o.Env, "WHYLATE_PROBE=off") })
+	if err != nil {
+		return err
+	}
+	defer off.stop()
+	for i, f := range []fault{
+		{name: "missing", what: "the ring directory is missing", play: (*bench).underneath, change: func(o *engineenv.Options) { o.Rings = filepath.Join(o.Rings, "not", "there") }},
+		{name: "read-only", what: "the ring directory is on a read-only file system", log: "whylate records nothing in this process: no ring in", lines: 2, root: true, change: func(o *engineenv.Options) {
 			o.Before = mounted(o.Rings, `mount --bind "$1" "$1"; mount -o remount,bind,ro "$1"`)
 		}},
-		{name: "owner", what: "the ring directory is another user's", log: "whylate records nothing in this process: no ring in", lines: 3, change: func(o *engineenv.Options) { b.nobody(o, dir) }},
-		{name: "full", what: "the file system of the rings is full", log: "whylate records nothing in this process: no ring in", lines: 3, change: func(o *engineenv.Options) {
+		{name: "owner", what: "the ring directory is another user's", log: "whylate records nothing in this process: no ring in", lines: 2, root: true, change: func(o *engineenv.Options) { b.nobody(o, dir) }},
+		{name: "full", what: "the file system of the rings is full", log: "whylate records nothing in this process: no ring in", lines: 2, root: true, change: func(o *engineenv.Options) {
 			o.Before = mounted(o.Rings, `mount -t tmpfs -o size=1m whylate "$1"`)
 		}},
-		{name: "squatted", what: "another process has the rings' names", log: "whylate records nothing in this process: no ring in", lines: 3, change: func(o *engineenv.Options) {}},
-		{name: "raise", what: "an error inside each hook", log: "whylate disabled a hook after an error", each: raised, change: func(o *engineenv.Options) { shim(o, "raise") }},
-		{name: "renamed", what: "hook points are renamed", log: "whylate misses a hook point in this vLLM", each: renamed, change: func(o *engineenv.Options) { shim(o, "renamed") }},
+		{name: "squatted", what: "another process has the rings' names", log: "whylate records nothing in this process: no ring in", lines: 2},
+		{name: "raise", what: "an error inside each hook", log: "whylate disabled a hook after an error", each: raised, lines: 1, change: func(o *engineenv.Options) { shim(o, "raise") }},
+		{name: "renamed", what: "hook points are renamed", log: "whylate misses a hook point in this vLLM", each: renamed, lines: 3, change: func(o *engineenv.Options) { shim(o, "renamed") }},
 	} {
-		replies, err := b.suffer(ctx, f, without)
-		if err != nil {
-			b.Check(false, "harmless: %s: %v", f.name, err)
+		if f.root && os.Geteuid() != 0 {
+			b.Skip("harmless: %s: only root can make it so", f.what)
 			continue
 		}
-		if f.name == "off" {
-			without = replies
+		if err := b.suffer(ctx, f, off, uint64(i)); err != nil {
+			b.Check(false, "harmless: %s: %v", f.what, err)
 		}
 	}
 	return nil
@@ -59,9 +60,10 @@ type fault struct {
 	name, what string
 	change     func(*engineenv.Options)
 	log        string   // what a line of the log says of it
-	lines      int      // so many lines say it, one a process
-	each       []string // hook points of which a line tells, each once
-	play       func(*bench, context.Context, *site, []reply) error
+	lines      int      // so many lines say it, one a process: API server and engine; a worker has nothing to record without its engine
+	each       []string // hook points, of each of which so many lines tell at most
+	root       bool     // it mounts, or changes its user
+	play       func(b *bench, ctx context.Context, s, off *site) error
 }
 
 // raised are the hook points that every load comes by.
@@ -94,14 +96,8 @@ func (b *bench) nobody(o *engineenv.Options, dir string) {
 	o.Before = []string{"setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", "--inh-caps", "+dac_read_search", "--ambient-caps", "+dac_read_search"}
 }
 
-// reply is what an engine answered, bit by bit, and how long it took.
-type reply struct {
-	choices string
-	took    time.Duration
-}
-
-// suffer starts an engine under a fault and compares what it answers with what one without the probe did; nil is that one itself.
-func (b *bench) suffer(ctx context.Context, f fault, without []reply) ([]reply, error) {
+// suffer starts an engine under a fault and holds what it answers against the one without the probe.
+func (b *bench) suffer(ctx context.Context, f fault, off *site, seed uint64) error {
 	if f.name == "squatted" {
 		squatting, stop := context.WithCancel(ctx)
 		defer stop()
@@ -109,29 +105,23 @@ func (b *bench) suffer(ctx context.Context, f fault, without []reply) ([]reply, 
 	}
 	s, err := b.launch(ctx, b.newest(), f.name, f.change)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer s.stop()
-	replies, err := ask(ctx, s.engine)
-	if err != nil {
-		return nil, err
+	if err := b.compare(ctx, f.name, f.what, s, off, seed); err != nil {
+		return err
 	}
-	b.Sheet.Report("engine-test/latency_p50_"+f.name, latency(replies), "ms")
-	if without == nil {
-		return replies, nil
-	}
-	b.same(f.what, replies, without)
 	if f.play != nil {
-		if err := f.play(b, ctx, s, without); err != nil {
-			return nil, err
+		if err := f.play(b, ctx, s, off); err != nil {
+			return err
 		}
 	}
 	if f.log == "" {
-		return replies, nil
+		return nil
 	}
 	text, err := os.ReadFile(s.engine.Log)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	var said []string
 	for line := range strings.Lines(string(text)) {
@@ -139,19 +129,14 @@ func (b *bench) suffer(ctx context.Context, f fault, without []reply) ([]reply, 
 			said = append(said, strings.TrimSpace(line))
 		}
 	}
-	if f.lines > 0 {
+	if f.each == nil {
 		b.Check(len(said) == f.lines, "harmless: %s: %d lines say so, one a process: %s", f.what, len(said), first(said))
 	}
 	for _, point := range f.each {
 		told := slices.DeleteFunc(slices.Clone(said), func(line string) bool { return !strings.Contains(line, point) })
-		processes := map[string]bool{}
-		for _, line := range told {
-			who, _, _ := strings.Cut(strings.TrimPrefix(line, "("), ")")
-			processes[who] = true
-		}
-		b.Check(len(told) > 0 && len(told) == len(processes), "harmless: %s: %s is told once in each of %d processes: %s", f.what, point, len(processes), first(told))
+		b.Check(len(told) >= 1 && len(told) <= f.lines, "harmless: %s: %s is told in %d lines, at most %d: %s", f.what, point, len(told), f.lines, first(told))
 	}
-	return replies, nil
+	return nil
 }
 
 func first(lines []string) string {
@@ -161,65 +146,65 @@ func first(lines []string) string {
 	return lines[0]
 }
 
-// same holds answers against those of an engine without the probe.
-func (b *bench) same(what string, got, want []reply) {
-	differ := 0
-	for i := range got {
-		if got[i].choices != want[i].choices {
-			differ++
-		}
-	}
-	b.Check(differ == 0 && len(got) == len(want), "harmless: %s: %d of %d answers differ from those without the probe", what, differ, len(want))
-	with, without := latency(got), latency(want)
-	b.Check(with <= 1.5*without, "harmless: %s: latency p50 %.0f ms, %.0f ms without the probe", what, with, without)
-}
-
-func latency(rs []reply) float64 {
-	var ms []float64
-	for _, r := range rs {
-		ms = append(ms, float64(r.took.Microseconds())/1e3)
-	}
-	return engineproof.Quantile(ms, 0.5)
-}
-
-// ask sends a dozen requests one at a time at temperature 0, after one that nobody counts, with the probabilities of each token.
-func ask(ctx context.Context, e *engineenv.Engine) ([]reply, error) {
-	prompter, err := experiment.NewPrompter(experiment.PromptOptions{Seed: 7})
+// compare asks both engines the same, in turn and one request at a time: a dozen after one that does not count.
+func (b *bench) compare(ctx context.Context, name, what string, s, off *site, seed uint64) error {
+	prompter, err := experiment.NewPrompter(experiment.PromptOptions{Seed: 7 + seed}) // no engine has seen these
 	if err != nil {
-		return nil, err
+		return err
 	}
-	var out []reply
+	differ := 0
+	var with, without []float64 // ms
 	for i := range 13 {
 		prompt := prompter.AppendTokens(nil, &experiment.Request{PromptTokens: 40 + 20*i}, strconv.Itoa(i))
-		body, err := json.Marshal(map[string]any{"model": engineenv.Model, "prompt": prompt, "max_tokens": 32, "temperature": 0, "logprobs": 2, "ignore_eos": true})
+		theirs, slow, err := ask(ctx, off.engine, prompt)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		request, err := http.NewRequestWithContext(ctx, http.MethodPost, e.URL+"/v1/completions", bytes.NewReader(body))
+		ours, long, err := ask(ctx, s.engine, prompt)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		request.Header.Set("Content-Type", "application/json")
-		begun := time.Now()
-		response, err := http.DefaultClient.Do(request)
-		if err != nil {
-			return nil, err
-		}
-		var answer struct{ Choices json.RawMessage }
-		err = json.NewDecoder(response.Body).Decode(&answer)
-		response.Body.Close()
-		if err != nil || response.StatusCode != http.StatusOK || len(answer.Choices) < 100 {
-			return nil, fmt.Errorf("request %d: %s, %v", i, response.Status, err)
+		if !bytes.Equal(theirs, ours) {
+			differ++
 		}
 		if i > 0 {
-			out = append(out, reply{string(answer.Choices), time.Since(begun)})
+			with, without = append(with, long), append(without, slow)
 		}
 	}
-	return out, nil
+	b.Check(differ == 0, "harmless: %s: %d of 13 answers differ from those without the probe", what, differ)
+	on, none := engineproof.Quantile(with, 0.5), engineproof.Quantile(without, 0.5)
+	b.Sheet.Report("engine-test/latency_p50_"+name, on, "ms")
+	b.Sheet.Report("engine-test/latency_p50_"+name+"_off", none, "ms")
+	b.Check(on <= 1.5*none, "harmless: %s: latency p50 %.0f ms, %.0f ms without the probe", what, on, none)
+	return nil
+}
+
+// ask sends one request at temperature 0, and returns what was chosen, with the probabilities of each token, and the milliseconds it took.
+func ask(ctx context.Context, e *engineenv.Engine, prompt []int32) (choices json.RawMessage, ms float64, err error) {
+	body, err := json.Marshal(map[string]any{"model": engineenv.Model, "prompt": prompt, "max_tokens": 32, "temperature": 0, "logprobs": 2, "ignore_eos": true})
+	if err != nil {
+		return nil, 0, err
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, e.URL+"/v1/completions", bytes.NewReader(body))
+	if err != nil {
+		return nil, 0, err
+	}
+	request.Header.Set("Content-Type", "application/json")
+	begun := time.Now()
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return nil, 0, err
+	}
+	defer response.Body.Close()
+	var answer struct{ Choices json.RawMessage }
+	if err := json.NewDecoder(response.Body).Decode(&answer); err != nil || response.StatusCode != http.StatusOK || len(answer.Choices) < 100 {
+		return nil, 0, fmt.Errorf("an answer with status %s and %d bytes of choices: %v", response.Status, len(answer.Choices), err)
+	}
+	return answer.Choices, float64(time.Since(begun).Microseconds()) / 1e3, nil
 }
 
 // underneath deletes one ring and cuts another while the engine has nothing to do, and asks again.
-func (b *bench) underneath(ctx context.Context, s *site, without []reply) error {
+func (b *bench) underneath(ctx context.Context, s, off *site) error {
 	frontend, err := filepath.Glob(filepath.Join(s.rings, "*-frontend-loop.ring"))
 	scheduler, err2 := filepath.Glob(filepath.Join(s.rings, "*-engine-scheduler.ring"))
 	if err != nil || err2 != nil || len(frontend) != 1 || len(scheduler) != 1 {
@@ -238,17 +223,15 @@ func (b *bench) underneath(ctx context.Context, s *site, without []reply) error 
 	if err := os.Truncate(scheduler[0], 4096); err != nil {
 		return err
 	}
-	replies, err := ask(ctx, s.engine)
-	if err != nil {
+	if err := b.compare(ctx, "cut", "one ring was deleted and another cut", s, off, 100); err != nil {
 		return err
 	}
-	b.same("one ring was deleted and another cut", replies, without)
 	text, err := os.ReadFile(s.engine.Log)
 	if err != nil {
 		return err
 	}
 	for _, says := range []string{filepath.Base(frontend[0]) + " was deleted", filepath.Base(scheduler[0]) + " was cut to 4096 of"} {
-		b.Check(strings.Count(string(text), says) == 1, "harmless: one line of the log says that the ring …%s bytes", says)
+		b.Check(strings.Count(string(text), says) == 1, "harmless: one line of the log says that the ring %s …", says)
 	}
 	return nil
 }

@@ -32,7 +32,7 @@ func (b *bench) folder(ctx context.Context, version string) (python, dir string,
 	if made {
 		return python, dir, nil
 	}
-	dir = filepath.Join(b.dir, version)
+	dir = filepath.Join(b.dir, "vllm-"+version)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", "", err
 	}

@@ -6,7 +6,7 @@ VERSION ?= 0.0.0-dev
 
 OLD ?=
 
-.PHONY: dist upgrade-test build test lint race fuzz bench bench-long probe-test probe-wheel scheduler-diff engine-env engine-smoke overhead blame fixture vectors openapi
+.PHONY: dist upgrade-test build test lint race fuzz bench bench-long probe-test probe-wheel scheduler-diff engine-env engine-smoke engine-test overhead blame fixture vectors openapi
 
 build:
 	go build -o whylate ./cmd/whylate
@@ -76,6 +76,12 @@ ONLY ?=
 REPEATS ?= 0
 blame:
 	go run ./internal/blame -only "$(ONLY)" -repeats $(REPEATS)
+# Real engines in every weather: four versions, cold starts, several servers and ranks, frozen and killed processes, slow clients, every
+# fault around the probe. About 30 minutes on two cores with the environments made (6 GB and 5 minutes each); as root, since it mounts
+# and changes users. SCENARIOS=kv,frozen plays those alone, on the last version; FIGURES=1 keeps the figures.
+SCENARIOS ?=
+engine-test:
+	go run ./internal/enginetest -versions "$(VERSIONS)" -only "$(SCENARIOS)"
 
 # A new run of the real engine as the demo's fixture.
 fixture:

@@ -37,7 +37,7 @@ var rows = [][]string{
 }
 
 // anywhere may be imported by tests and by commands that are not shipped, and may import anything.
-var anywhere = []string{"internal/scenario", "internal/figure", "internal/enginesmoke", "internal/schedulerdiff", "internal/engineenv", "internal/blame", "internal/bench", "internal/overhead", "internal/licences", "internal/apptest", "store/storetest", "deploy"}
+var anywhere = []string{"internal/scenario", "internal/figure", "internal/engineproof", "internal/enginesmoke", "internal/enginetest", "internal/schedulerdiff", "internal/engineenv", "internal/blame", "internal/bench", "internal/overhead", "internal/licences", "internal/apptest", "store/storetest", "deploy"}
 
 // leaves import nothing of ours and may be imported by everybody.
 var leaves = []string{"internal/vfs", "internal/renew", "internal/process"}

@@ -9,7 +9,7 @@ import (
 
 // LivenessSettings say when an engine is called stuck.
 type LivenessSettings struct {
-	// StuckAfter is how long an iteration may take at least. Default 2 s.
+	// StuckAfter is how long an iteration may take at least. Default 1 s: who looks every half second knows within two.
 	StuckAfter time.Duration
 	// StuckTimes is how many times a typical iteration it may take at least; the longer of the two counts. Default 20.
 	StuckTimes float64
@@ -71,7 +71,7 @@ func judge(status wire.RingStatus, known bool, wrote, now, patience int64) (wire
 
 // patience is how long an iteration may take, in ns.
 func (s LivenessSettings) patience(typical int64) int64 {
-	return max(int64(cmp.Or(s.StuckAfter, 2*time.Second)), int64(cmp.Or(s.StuckTimes, 20)*float64(typical)))
+	return max(int64(cmp.Or(s.StuckAfter, time.Second)), int64(cmp.Or(s.StuckTimes, 20)*float64(typical)))
 }
 
 // typical follows the time from one completion to the next. One odd reading moves it little, whatever its size.

@@ -31,7 +31,7 @@ func TestLiveness(t *testing.T) {
 		"nothing to do, still":               {[]reading{{100 * s, alive(5, 5, 10*s, 11*s, 0, 0)}, {900 * s, alive(5, 5, 10*s, 11*s, 0, 0)}}, wire.Idle, 5, 11 * s},
 		"an open iteration is not idle":      {[]reading{{100 * s, alive(5, 4, 99*s, 98*s, 0, 0)}}, wire.Working, 5, 100 * s},
 		"stuck":                              {[]reading{{100 * s, alive(5, 4, 90*s, 89*s, 3, 0)}}, wire.Stuck, 5, 90 * s},
-		"just not stuck":                     {[]reading{{92 * s, alive(5, 4, 90*s, 89*s, 3, 0)}}, wire.Working, 5, 92 * s},
+		"just not stuck":                     {[]reading{{91 * s, alive(5, 4, 90*s, 89*s, 3, 0)}}, wire.Working, 5, 91 * s},
 		"stuck in the older of two":          {[]reading{{100 * s, alive(6, 4, 90*s, 89*s, 3, 0)}}, wire.Stuck, 5, 90 * s},
 		"stuck since it was seen to be":      {[]reading{{93 * s, alive(5, 4, 90*s, 89*s, 3, 0)}, {94 * s, alive(6, 4, 93*s+ms, 89*s, 3, 0)}, {99 * s, alive(6, 4, 93*s+ms, 89*s, 3, 0)}}, wire.Stuck, 5, 93*s + ms},
 		"stuck before the next one":          {[]reading{{100 * s, alive(5, 5, 90*s, 91*s, 3, 0)}}, wire.Stuck, 6, 91 * s},

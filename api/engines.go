@@ -39,6 +39,7 @@ type EngineState struct {
 	Prefill   float64      `json:"prefill_tokens_per_second"`
 	Rate      float64      `json:"iterations_per_second"`
 	Oldest    *Waiter      `json:"oldest_waiter,omitempty"`
+	Untried   []string     `json:"untried,omitempty"` // its modes in which no answer was ever held against a real run
 }
 
 // Waiter is the request that has waited longest at an engine, and why.

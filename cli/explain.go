@@ -202,6 +202,9 @@ func (e *env) printExplanation(x *diagnose.Explanation) {
 		line += fmt.Sprintf("; modelled shares: median error %s, 90th percentile %s on %d iterations not fitted on", percent(b.Model.Median), percent(b.Model.P90), b.Model.HeldOut)
 	}
 	fmt.Fprintln(e.out, e.dim(wrap(line+". What would sharpen it most: "+b.Sharpen+".", "", width)))
+	if words := diagnose.UntriedWords(b.Untried); words != "" {
+		fmt.Fprintln(e.out, e.dim(wrap(words, "", width)))
+	}
 	for _, g := range b.Gaps {
 		fmt.Fprintln(e.out, wrap("missing: "+g.String(), "", width))
 	}

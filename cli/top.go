@@ -90,4 +90,9 @@ func (e *env) printEngines(l *api.EngineList) {
 			fmt.Sprint(g.Free), fmt.Sprint(g.Waiting), fmt.Sprint(g.Inbox), who, why)
 	}
 	t.end()
+	for _, g := range l.Engines {
+		if words := diagnose.UntriedWords(g.Untried); words != "" {
+			fmt.Fprintln(e.out, e.dim(wrap(g.ID+": "+words, "", width)))
+		}
+	}
 }

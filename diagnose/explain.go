@@ -649,9 +649,7 @@ func (c *explainer) basis() {
 		} else {
 			c.x.Notes = append(c.x.Notes, fmt.Sprintf("No iteration-time model: fewer than %d whole iterations were recorded, so time inside iterations is measured but not split.", account.MinRows))
 		}
-		if c.e.Depth > 1 {
-			c.x.Notes = append(c.x.Notes, "Asynchronous scheduling: the account's rules for it were tested on the engine's scheduler classes, not yet on a GPU.")
-		}
+		b.Untried = Untried(c.e)
 	}
 	switch {
 	case slices.ContainsFunc(c.r.Sequences, func(q *ledger.Sequence) bool { return q.Reason == ledger.FinishLost }):
@@ -670,6 +668,23 @@ func (c *explainer) basis() {
 	c.x.Basis = b
 }
 
+// failed says who ended the request with an error, "" if nobody did. A client that hung up did as it wanted.
+func (c *explainer) failed() string {
+	lost := slices.ContainsFunc(c.r.Sequences, func(q *ledger.Sequence) bool { return q.Reason == ledger.FinishError })
+	switch {
+	case c.r.Status >= 400:
+		return fmt.Sprintf("status %d", c.r.Status)
+	case lost:
+		return "the engine ended it with an error"
+	case c.r.End == ledger.EndError:
+		return "the front end ended it with an error"
+	}
+	if v := c.x.Client; v != nil && v.Outcome != ledger.OutcomeComplete && v.Outcome != ledger.OutcomeCancelled {
+		return fmt.Sprintf("for its client: %s, %s", v.Outcome, cmp.Or(v.Error, "which says no more"))
+	}
+	return ""
+}
+
 func (c *explainer) headline() string {
 	name, e2e := c.x.Request.Name, Span(c.a.E2E())
 	state := "took"
@@ -678,6 +693,9 @@ func (c *explainer) headline() string {
 	}
 	if c.e == nil && c.r.Received == 0 {
 		return fmt.Sprintf("%s never reached a server that was recorded.", name)
+	}
+	if why := c.failed(); why != "" {
+		e2e += " and failed (" + why + ")"
 	}
 	if len(c.x.Findings) == 0 {
 		return fmt.Sprintf("%s %s %s; nothing stands out and nobody is to blame.", name, state, e2e)

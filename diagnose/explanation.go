@@ -121,8 +121,9 @@ type Basis struct {
 	Coverage    float64      `json:"coverage"` // records seen / expected
 	Uncertainty int64        `json:"clock_uncertainty_ns"`
 	Model       *Model       `json:"model,omitempty"`
-	Gaps        []ledger.Gap `json:"gaps,omitempty"` // that touch the request's time
-	Sharpen     string       `json:"sharpen"`        // the one source that would most sharpen the answer
+	Gaps        []ledger.Gap `json:"gaps,omitempty"`    // that touch the request's time
+	Sharpen     string       `json:"sharpen"`           // the one source that would most sharpen the answer
+	Untried     []string     `json:"untried,omitempty"` // modes of the engine in which no answer was ever held against a real run
 }
 
 // Model is the error of the iteration-time model that the modelled shares rest on.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/whylate/whylate/account"
 	"github.com/whylate/whylate/api"
+	"github.com/whylate/whylate/diagnose"
 	"github.com/whylate/whylate/ledger"
 )
 
@@ -19,7 +20,7 @@ const (
 
 // engineState says what e is doing at now, from its records alone. Whether its process is alive only the reader of its ring knows.
 func engineState(e *ledger.Engine, now int64) api.EngineState {
-	s := api.EngineState{ID: e.ID.String(), Engine: e.Name + " " + e.Version, Status: api.EngineUnknown}
+	s := api.EngineState{ID: e.ID.String(), Engine: e.Name + " " + e.Version, Status: api.EngineUnknown, Untried: diagnose.Untried(e)}
 	live, ended := 0, int64(0)
 	for _, q := range e.Sequences {
 		switch {

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -90,6 +91,11 @@ engine vllm depth=1
 	last.End = 0
 	s := engineState(b.Engines[0], last.Decided+int64(stuckAfter+time.Second))
 	if s.Status != api.EngineStuck || s.Since != last.Decided || !s.InFlight || s.Launched != last.Decided {
+		t.Errorf("%+v", s)
+	}
+	// One in a mode that nobody ever tried says so.
+	b.Engines[0].Settings = map[string]any{"pipeline_parallel_size": json.Number("2")}
+	if s = engineState(b.Engines[0], b.Now); len(s.Untried) != 1 {
 		t.Errorf("%+v", s)
 	}
 	// Rates are of the time before now.

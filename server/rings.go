@@ -13,6 +13,9 @@ import (
 // pause between its attempts.
 const agentComes = time.Minute
 
+// lookEvery is how often the headers of the rings are read for what their writers are doing.
+const lookEvery = 500 * time.Millisecond
+
 // followRings reads this host's rings into the log. A writer is never asked to wait: what is not read in time is overwritten,
 // and told. A ring that an agent sends to this server is left to the agent, which may have more of it in its spool than the ring has: what
 // is on disk already is passed over, so either may go on where the other ended.
@@ -52,7 +55,7 @@ func (s *Server) followRings(ctx context.Context) {
 		case <-t.C:
 			poll()
 		}
-		if now := s.set.Now(); now.Sub(looked) >= time.Second {
+		if now := s.set.Now(); now.Sub(looked) >= lookEvery {
 			looked = now
 			expected = expected && now.Sub(began) < agentComes && agent.Follows(s.set.Rings)
 			s.look(f, now)

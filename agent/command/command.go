@@ -113,7 +113,7 @@ func addExtras(set *flag.FlagSet) *extras {
 	set.DurationVar(&x.grace, "grace", 5*time.Second, "how long to go on sending after SIGTERM; what is left goes into the spool")
 	set.DurationVar(&x.every, "every", 100*time.Millisecond, "how often the rings are read")
 	set.DurationVar(&x.heartbeat, "heartbeat", 10*time.Second, "how often an unchanged state is reported")
-	set.DurationVar(&x.stuck, "stuck-after", 2*time.Second, "how long an iteration takes at least before its engine is called stuck; never under 20 typical ones")
+	set.DurationVar(&x.stuck, "stuck-after", time.Second, "how long an iteration takes at least before its engine is called stuck; never under 20 typical ones")
 	set.DurationVar(&x.keep, "keep-dead", time.Hour, "how long the ring of a dead writer is kept, and longer until all of it is acknowledged")
 	set.StringVar(&x.memory, "memory", "8MiB", "`size` of the data in memory at most")
 	set.BoolVar(&x.version, "version", false, "print the version")

@@ -124,7 +124,7 @@ func (s *session) play(ctx context.Context, chosen []one, repeats int, seed uint
 }
 
 func (s *session) replays(ctx context.Context, e *engineenv.Engine, chosen []one, repeats int, seed uint64) error {
-	if _, err := e.Play(ctx, filepath.Join(s.dir, "client-warm.wlc"), "blame", "warm", seed, warmLoad()); err != nil {
+	if _, err := e.Play(ctx, filepath.Join(s.dir, "client-warm.wlc"), "blame", "warm", seed, warmLoad(), nil); err != nil {
 		return err
 	}
 	random := rand.New(rand.NewPCG(seed, 0))
@@ -194,7 +194,7 @@ func (s *session) replay(ctx context.Context, e *engineenv.Engine, c one, repeat
 	}
 	begun := time.Now()
 	var err error
-	if r.results, err = e.Play(ctx, filepath.Join(s.dir, r.File), "blame", strings.TrimPrefix(r.suffix(), "@"), 1, load); err != nil {
+	if r.results, err = e.Play(ctx, filepath.Join(s.dir, r.File), "blame", strings.TrimPrefix(r.suffix(), "@"), 1, load, nil); err != nil {
 		return err
 	}
 	for _, q := range r.results {

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -40,6 +41,8 @@ type Options struct {
 	Log    string   // file of its log; "" = Dir/engine.log
 	Args   []string // after the usual ones, which they may overrule
 	Env    []string // the same
+	Before []string // a command that runs the rest of its command line in its own place: setpriv, unshare
+	CLI    bool     // 'vllm serve' and not the server's module: what --api-server-count wants
 }
 
 // Command is the server's command line, and what is added to the environment: a model of four small layers, 16 sequences, 256 tokens an
@@ -49,16 +52,27 @@ func (o Options) Command(port int) (argv, env []string) {
 		o.Rings = filepath.Join(o.Dir, "rings")
 	}
 	cache := filepath.Join(o.Dir, "cache")
-	argv = append([]string{o.Python, "-m", "vllm.entrypoints.openai.api_server",
+	program := []string{"-m", "vllm.entrypoints.openai.api_server"}
+	if o.CLI {
+		program = []string{"-c", serve, "serve"}
+	}
+	argv = append(slices.Concat([]string{o.Python}, program, []string{
 		"--model", filepath.Join(o.Dir, "model"), "--served-model-name", Model, "--load-format", "dummy", "--dtype", "float32", "--enforce-eager",
 		"--max-model-len", "4096", "--max-num-seqs", "16", "--max-num-batched-tokens", "256", "--block-size", "32", "--num-gpu-blocks-override", "200",
-		"--host", "127.0.0.1", "--port", fmt.Sprint(port), "--enable-logging-iteration-details"}, o.Args...)
+		"--host", "127.0.0.1", "--port", fmt.Sprint(port), "--enable-logging-iteration-details"}), o.Args...)
 	env = append([]string{
 		"PYTHONPATH=" + filepath.Join(o.Dir, "probe"), "WHYLATE_RING_DIR=" + o.Rings,
 		"TORCHINDUCTOR_CACHE_DIR=" + filepath.Join(cache, "inductor"), "VLLM_CACHE_ROOT=" + filepath.Join(cache, "vllm"), "TRITON_CACHE_DIR=" + filepath.Join(cache, "triton"),
 		"HF_HUB_OFFLINE=1", "VLLM_NO_USAGE_STATS=1", "DO_NOT_TRACK=1", "VLLM_CPU_KVCACHE_SPACE=1", "OMP_NUM_THREADS=1", "VLLM_LOGGING_COLOR=0"}, o.Env...)
 	return argv, env
 }
+
+// serve is the vllm command: it asks for the version of a package "vllm", which the CPU build calls vllm-cpu.
+const serve = `import importlib.metadata as m
+known = m.version
+m.version = lambda name: known("vllm-cpu") + "+cpu" if name == "vllm" else known(name)
+from vllm.entrypoints.cli.main import main
+main()`
 
 // Model is the name under which an engine serves its model.
 const Model = "tiny"
@@ -75,7 +89,7 @@ type Engine struct {
 
 // Start starts a server and waits until it is healthy, for five minutes at most. With an empty Dir/cache it compiles anew.
 func Start(ctx context.Context, o Options) (*Engine, error) {
-	port, err := freePort()
+	port, err := FreePort()
 	if err != nil {
 		return nil, err
 	}
@@ -83,6 +97,7 @@ func Start(ctx context.Context, o Options) (*Engine, error) {
 		o.Log = filepath.Join(o.Dir, "engine.log")
 	}
 	argv, env := o.Command(port)
+	argv = append(slices.Clone(o.Before), argv...)
 	e := &Engine{URL: fmt.Sprintf("http://127.0.0.1:%d", port), Log: o.Log, Started: time.Now(), cmd: exec.Command(argv[0], argv[1:]...), exit: make(chan error, 1)}
 	log, err := os.Create(e.Log)
 	if err != nil {
@@ -176,7 +191,8 @@ func (e *Engine) Signal(title string, sig syscall.Signal) ([]Process, error) {
 	return hit, nil
 }
 
-func freePort() (int, error) {
+// FreePort is a port of the loopback on which nobody listens.
+func FreePort() (int, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return 0, err

@@ -52,8 +52,8 @@ func (c *Capture) Kill() {
 }
 
 // Play plays a load and writes what its clients saw into file, as a capture of its own; it also returns it. name and run say whose
-// records they are.
-func (e *Engine) Play(ctx context.Context, file, name, run string, seed uint64, load []experiment.Request) (results []replay.Result, err error) {
+// records they are; change, if not nil, makes the clients special.
+func (e *Engine) Play(ctx context.Context, file, name, run string, seed uint64, load []experiment.Request, change func(*replay.Options)) (results []replay.Result, err error) {
 	f, err := os.Create(file)
 	if err != nil {
 		return nil, err
@@ -72,8 +72,12 @@ func (e *Engine) Play(ctx context.Context, file, name, run string, seed uint64, 
 	if err != nil {
 		return nil, err
 	}
-	_, err = replay.Run(ctx, replay.Options{Base: e.URL, Model: Model, Run: run, Seed: seed, Prompt: experiment.PromptOptions{Seed: seed},
-		Recorder: func(r replay.Result) { recorder.Record(r); results = append(results, r) }}, load)
+	o := replay.Options{Base: e.URL, Model: Model, Run: run, Seed: seed, Prompt: experiment.PromptOptions{Seed: seed},
+		Recorder: func(r replay.Result) { recorder.Record(r); results = append(results, r) }}
+	if change != nil {
+		change(&o)
+	}
+	_, err = replay.Run(ctx, o, load)
 	return results, errors.Join(err, recorder.Close())
 }
 

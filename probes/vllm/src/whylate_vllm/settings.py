@@ -1,5 +1,7 @@
 """What a scheduler's decisions depend on, and what this build of the probe can see of them."""
 
+import os
+
 from . import hooks
 
 SETTINGS = {
@@ -63,7 +65,12 @@ CAPABILITIES = {
 
 
 def settings(scheduler) -> dict:
-    return {name: reach(scheduler, path) for name, path in SETTINGS.items()}
+    return {name: reach(scheduler, path) for name, path in SETTINGS.items()} | {"rust_frontend": rust_frontend()}
+
+
+def rust_frontend() -> bool:
+    """The API server is then no Python process; before 0.30 its path alone chose it."""
+    return any(os.environ.get(name, "0") not in ("", "0") for name in ("VLLM_USE_RUST_FRONTEND", "VLLM_RUST_FRONTEND_PATH"))
 
 
 def capabilities(**more) -> dict[str, bool]:

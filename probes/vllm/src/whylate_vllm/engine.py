@@ -4,8 +4,8 @@ import functools
 import sys
 import weakref
 
-from . import hooks, identity, wire
-from .hooks import argument, around
+from . import hooks, identity, native, wire
+from .hooks import argument, around, now
 from .ring import Ring
 from .scheduler import ADMINISTRATIVE, MEMORY, Arrival, Recorder, chain
 from .settings import rank
@@ -97,6 +97,9 @@ def before_update(scheduler, args, kwargs):
 def update(scheduler, state, results, args, kwargs):
     output = argument(args, kwargs, 0, "scheduler_output")
     recorder(scheduler).done(*state, output, argument(args, kwargs, 1, "model_runner_output"), results)
+
+
+hooks.STEADY.update({(now, schedule): native.SCHEDULE, (before_update, update): native.UPDATE})
 
 
 def free_request(scheduler, entered, result, args, kwargs):

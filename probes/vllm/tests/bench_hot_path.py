@@ -1,8 +1,8 @@
 """`python tests/bench_hot_path.py`: what the probe costs the scheduler's thread in steady decode, on stub objects.
 
 Both wrappers, hooked minus bare, in a tight loop and at 100 iterations a second with cold caches in between; beside them one
-bare write: a slice copy of prebuilt bytes and the store of a sequence. First in Python alone, then with the native helper, where
-one can be built (`native_…`). Times are the thread's own (CPU), so that a busy machine
+bare write: a slice copy of prebuilt bytes and the store of a sequence. First in Python alone, then, where it can be built, with
+the native helper (`native_…`). Times are the thread's own (CPU), so that a busy machine
 does not count; what the clock itself costs is in the bare write's figure.
 """
 

@@ -62,15 +62,15 @@ static PyType_Slot fuse_slots[] = {{Py_tp_dealloc, dealloc}, {Py_tp_members, fus
 static PyType_Spec fuse_spec = {"whylate_vllm._native.Fuse", sizeof(Fuse), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, fuse_slots};
 
 /* A ring's file. It is written with pwrite(2), not through a mapping: when somebody makes the file shorter, a store into the
-   pages that are gone is SIGBUS and the engine's death, and a pwrite merely succeeds (the file grows again) or fails. Its length
-   is looked at before each frame, so a cut is seen at the next one. process_vm_writev(2) into a mapping of our own would see
-   it even in the same call, and costs the same (two frames with their words: 2 us warm, 12 us cold; 0.3 and 2 us for stores);
-   but some containers' seccomp filters refuse it, and none refuses pwrite. The interpreter's lock is kept: these calls copy
-   100 bytes in memory, and another thread that took the lock meanwhile could keep it for 5 ms.
+   pages that are gone is SIGBUS and the engine's death, while a pwrite succeeds (the file is longer again) or fails. The file's
+   length is looked at before each frame, so that a cut is seen at the next one. process_vm_writev(2) into a mapping of our own
+   would fail in the same call, but a seccomp filter may refuse it, and none refuses pwrite. Two frames with their words cost (CPU
+   time of the thread, caches warm and swept): stores 0.3 and 1.9 us, this 1.7 and 11.6, process_vm_writev 1.9 and 12.6.
 
-   The words of the header are one pwrite after the frame's, from aligned to aligned memory. No reader saw half a word in
-   10^9 readings beside such a writer (tests/test_native.py looks again), nor does one rely on it: it believes a frame's checksum,
-   whatever `head` says. */
+   The interpreter's lock is kept: a hundred bytes are copied in memory, and who gave the lock away might wait 5 ms for it.
+
+   The header's words are one pwrite after that of the frame, of aligned words from aligned words: the kernel copies them whole
+   (tests/test_native.py watches it from another process), and a reader believes no frame without its checksum. */
 
 typedef struct {
     PyObject_HEAD
@@ -382,10 +382,10 @@ static int scheduled(State *s, PyObject *scheduler, int64_t entered, PyObject *o
         return 0;
     fetch(s);
 
-    PyObject *facts = s->read ? PyObject_CallFunctionObjArgs(s->read, scheduler, NULL) : NULL, *free = NULL, *iteration = NULL;
-    PyObject *tokens = PyObject_GetAttr(output, of_tokens), *total = PyObject_GetAttr(output, of_total);
-    PyObject *drafts = PyObject_GetAttr(output, of_drafts);
-    if (!facts || !tokens || !total || !drafts)
+    PyObject *facts = NULL, *tokens = NULL, *total = NULL, *drafts = NULL, *free = NULL, *iteration = NULL;
+    if (!s->read || !(facts = PyObject_CallFunctionObjArgs(s->read, scheduler, NULL)) ||
+        !(tokens = PyObject_GetAttr(output, of_tokens)) || !(total = PyObject_GetAttr(output, of_total)) ||
+        !(drafts = PyObject_GetAttr(output, of_drafts)))
         goto end;
     if (!PyTuple_Check(facts) || PyTuple_Size(facts) != 2 || !PyDict_Check(tokens)) {
         done = 0;
@@ -409,10 +409,11 @@ static int scheduled(State *s, PyObject *scheduler, int64_t entered, PyObject *o
         goto end;
     }
     body.alias = number(PyTuple_GetItem(facts, 1), UINT64_MAX, &failed);
-    free = s->count_free ? PyObject_CallFunctionObjArgs(s->count_free, NULL) : NULL;
+    if (failed || !s->count_free || !(free = PyObject_CallFunctionObjArgs(s->count_free, NULL)))
+        goto end;
     body.free = number(free, UINT32_MAX, &failed);
-    iteration = PyLong_FromUnsignedLongLong(body.iteration);
-    if (failed || !iteration || PyObject_SetAttr(output, of_iteration, iteration) < 0)
+    if (failed || !(iteration = PyLong_FromUnsignedLongLong(body.iteration)) ||
+        PyObject_SetAttr(output, of_iteration, iteration) < 0)
         goto end;
     if (fills && tell(s, "write_fills", 0) < 0)
         goto end;
@@ -487,14 +488,16 @@ static int completed(State *s, int64_t entered, PyObject *output, PyObject *resu
         done = PyErr_Occurred() ? -1 : 0;
         goto end;
     }
-    tokens = PyObject_GetAttr(output, of_tokens);
-    body.iteration = number(iteration, UINT64_MAX, &failed);
-    double key = 0;
-    Py_ssize_t count = outputs(results, &key), due = tokens ? length(tokens, &failed) - length(silent, &failed) : -1;
-    if (failed || !tokens || count < 0)
+    if (!(tokens = PyObject_GetAttr(output, of_tokens)))
         goto end;
-    if (count != due) {
-        done = 0;
+    double key = 0;
+    Py_ssize_t count = outputs(results, &key);
+    if (count < 0)
+        goto end;
+    body.iteration = number(iteration, UINT64_MAX, &failed);
+    Py_ssize_t due = length(tokens, &failed) - length(silent, &failed);
+    if (failed || count != due) {
+        done = failed ? -1 : 0;
         goto end;
     }
     body.tokens = count;
@@ -520,7 +523,7 @@ end:
 
 /* What stands in place of the scheduler's method: hooks.around's wrapper, which knows the two above. */
 
-enum { SCHEDULE = 1, UPDATE };
+enum { SCHEDULE = 1, UPDATE }; /* native.py has them too */
 
 typedef struct {
     PyObject_HEAD
@@ -651,7 +654,7 @@ static int after(Hook *h, State *s, int64_t entered, PyObject *state, PyObject *
     if (state)
         Py_INCREF(state);
     else
-        state = h->point == SCHEDULE ? PyLong_FromLongLong(entered) : Py_BuildValue("(LO)", (long long)entered, Py_None);
+        state = h->point == SCHEDULE ? PyLong_FromLongLong(entered) : Py_BuildValue("(OLO)", s, (long long)entered, Py_None);
     PyObject *said = state ? python(h, state, result, args, kwargs) : NULL;
     Py_XDECREF(state);
     Py_XDECREF(said);
@@ -732,10 +735,7 @@ static int execute(PyObject *module) {
     if (base(module, "Fuse", &fuse_spec, &Fuse_type) < 0 || base(module, "Writer", &writer_spec, &Writer_type) < 0 ||
         base(module, "State", &state_spec, &State_type) < 0 || base(module, "Hook", &hook_spec, &Hook_type) < 0)
         return -1;
-    return PyModule_AddIntConstant(module, "VERSION", VERSION) < 0 || PyModule_AddIntConstant(module, "SCHEDULE", SCHEDULE) < 0 ||
-                   PyModule_AddIntConstant(module, "UPDATE", UPDATE) < 0
-               ? -1
-               : 0;
+    return PyModule_AddIntConstant(module, "VERSION", VERSION);
 }
 
 static PyModuleDef_Slot slots[] = {{Py_mod_exec, execute}, {0, NULL}};

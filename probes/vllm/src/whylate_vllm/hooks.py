@@ -41,7 +41,8 @@ class Guard(native.Fuse):
         if not Guard.refused:
             Guard.refused = True
             for ring in [ring for ring in rings if ring is not getattr(mine, "ring", None)]:
-                ring.erred()
+                with suppress(Exception):
+                    ring.erred()
             tell("whylate records nothing in this process", str(error))
 
 
@@ -91,7 +92,7 @@ def around(owner: type, name: str, before=now, after=nothing) -> None:
         state = None
         if guard.on:
             try:
-                state = before(self, args, kwargs)
+                state = monotonic_ns() if before is now else before(self, args, kwargs)
             except Exception as error:
                 guard.blow(error)
         result = original(self, *args, **kwargs)

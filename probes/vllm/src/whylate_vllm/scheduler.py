@@ -374,7 +374,8 @@ class Recorder(native.State):
     def done(self, entered: int, sampled, output, model_output, results: dict) -> None:
         returned = monotonic_ns()
         finishes, self.finishes = self.finishes, None
-        silent = self.pending.pop(getattr(output, "whylate_iteration", 0), None)
+        iteration = getattr(output, "whylate_iteration", 0)
+        silent = self.pending.pop(iteration, None)
         if self.fills:
             self.write_fills()
         if silent is None:  # launched before this ring was opened
@@ -388,7 +389,6 @@ class Recorder(native.State):
         # By the rule each member that is no inner chunk emits one token; the count alone says whether all did.
         if self.irregular or tokens != len(output.num_scheduled_tokens) - len(silent):
             tokens, emits = self.exceptions(output, model_output, results, silent, sampled)
-        iteration = output.whylate_iteration
         ring = self.ring
         words = ring.words
         words[COMPLETED] = iteration

@@ -1,5 +1,6 @@
 """The native helper: what it writes is what the Python writes, and nothing of it can harm the engine either."""
 
+import inspect
 import json
 import os
 import random
@@ -148,6 +149,16 @@ def test_a_frame_of_every_length_is_the_vector():
         assert os.pread(opened.fd, len(expected), ring.HEADER + at) == expected
 
 
+@needed
+def test_both_have_the_same_fields():
+    code = "from whylate_vllm import native, ring; print(*native.Fuse.__slots__, *native.State.__slots__, *ring.Mapped.__slots__)"
+    env = os.environ | {"PYTHONPATH": str(SOURCE), "WHYLATE_NATIVE": "off"}
+    said = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=60).stdout.split()
+    bases = native.Fuse, native.State, native.helper.Writer
+    fields = [name for base in bases for name, field in vars(base).items() if inspect.ismemberdescriptor(field)]
+    assert sorted(said) == sorted([*fields, "words", "map"])
+
+
 # Errors inside of it.
 
 
@@ -207,8 +218,6 @@ def test_what_is_no_error_of_ours_passes():
 
 @needed
 def test_it_looks_like_the_method_that_it_wraps():
-    import inspect
-
     steady = Steady()
     method = type(steady.s).schedule
     assert method.__name__ == "schedule" and list(inspect.signature(method).parameters) == ["self", "throttle_prefills"]
@@ -251,7 +260,6 @@ def test_a_recorder_goes_with_its_scheduler():
 
 WATCH = """
 import mmap, sys
-from struct import unpack_from
 with open(sys.argv[1], "r+b") as file:
     memory = mmap.mmap(file.fileno(), 16384)
 words, torn, last, seen = memoryview(memory)[:256].cast("Q"), 0, 0, 0
@@ -291,7 +299,10 @@ def loaded(tmp_path, module: str | None, **environment):
         (package / file.name).write_text(file.read_text())
     if module is not None:
         (package / "_native.py").write_text(module)
-    code = "import json; from whylate_vllm import identity, native as n; print(json.dumps([n.NAME, identity.hello(0)['producer']]))"
+    code = (
+        "import json; from whylate_vllm import identity, native\n"
+        "print(json.dumps([native.NAME, identity.hello(0)['producer']]))"
+    )
     env = {name: value for name, value in os.environ.items() if name != "WHYLATE_NATIVE"} | {"PYTHONPATH": str(tmp_path)}
     done = subprocess.run([sys.executable, "-c", code], env=env | environment, capture_output=True, text=True, timeout=60)
     name, producer = json.loads(done.stdout)

@@ -230,7 +230,7 @@ def lines(report: Report) -> list[str]:
     cannot = [name for map in facts["capabilities"].values() for name, can in map.items() if not can]
     told = [
         f"probe     whylate-vllm {probe['version']}, {'on' if probe['on'] else 'off'}, in {probe['python']}",
-        f"helper    {probe['helper']}" + ("" if native.helper else ": all is Python; a wheel with the helper costs the engine less"),
+        f"helper    {probe['helper']}" + ("" if native.helper else ": all is Python; a wheel with it costs the engine less"),
         f"engine    vLLM {vllm['version'] or 'not installed'}",
         f"plugin    {'installed' if entry['installed'] else 'not installed'}, VLLM_PLUGINS "
         + ("is not set" if entry["VLLM_PLUGINS"] is None else f"= {entry['VLLM_PLUGINS']!r}"),

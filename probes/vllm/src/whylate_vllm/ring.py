@@ -35,6 +35,8 @@ class Mapped:
     """Writes to a ring's file by copying into mapped memory, without a system call. If somebody makes the file shorter, the
     next write is SIGBUS: the native helper's Writer, which is in its place where there is one, survives that."""
 
+    __slots__ = "fd", "at", "size", "due", "head", "sequence", "words", "map"
+
     def attach(self, fd: int) -> None:
         self.fd = fd
         self.map = mapped(fd, HEADER + self.size)

@@ -59,7 +59,9 @@ typedef struct {
 
 static PyMemberDef fuse_members[] = {{"on", T_BOOL, offsetof(Fuse, on), 0, NULL}, {0}};
 static PyType_Slot fuse_slots[] = {{Py_tp_dealloc, dealloc}, {Py_tp_members, fuse_members}, {0, NULL}};
-static PyType_Spec fuse_spec = {"whylate_vllm._native.Fuse", sizeof(Fuse), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, fuse_slots};
+static PyType_Spec fuse_spec = {
+    "whylate_vllm._native.Fuse", sizeof(Fuse), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, fuse_slots,
+};
 
 /* A ring's file. It is written with pwrite(2), not through a mapping: when somebody makes the file shorter, a store into the
    pages that are gone is SIGBUS and the engine's death, while a pwrite succeeds (the file is longer again) or fails. The file's
@@ -160,7 +162,8 @@ static int write_frame(Writer *w, int kind, int flags, int64_t time, const void 
     uint64_t sequence = w->words[WRITTEN] + 1;
     size_t size = (n + OVERHEAD + 7) & ~(size_t)7;
     if (size > SMALL) {
-        PyObject *frame = PyObject_CallFunction(wire_frame, "iiKLy#", kind, flags, sequence, (long long)time, body, (Py_ssize_t)n);
+        PyObject *frame = PyObject_CallFunction(wire_frame, "iiKLy#", kind, flags, (unsigned long long)sequence, (long long)time,
+                                                body, (Py_ssize_t)n);
         char *bytes;
         Py_ssize_t length;
         int done = frame && PyBytes_AsStringAndSize(frame, &bytes, &length) == 0 ? put(w, bytes, length) : -1;
@@ -261,7 +264,8 @@ static PyMemberDef state_members[] = {
     {"irregular", T_BOOL, offsetof(State, irregular), 0, NULL},
     {"speculative", T_BOOL, offsetof(State, speculative), 0, NULL},
     OBJECT(ring), OBJECT(read), OBJECT(count_free), OBJECT(waiting), OBJECT(aside), OBJECT(tokens), OBJECT(order),
-    OBJECT(members), OBJECT(live), OBJECT(gone), OBJECT(prefilling), OBJECT(pending), OBJECT(preempted), OBJECT(fills), OBJECT(evicted), OBJECT(finishes), OBJECT(skips),
+    OBJECT(members), OBJECT(live), OBJECT(gone), OBJECT(prefilling), OBJECT(pending), OBJECT(preempted), OBJECT(fills),
+    OBJECT(evicted), OBJECT(finishes), OBJECT(skips),
     {0},
 };
 
@@ -339,6 +343,10 @@ static int tell(State *s, const char *method, int64_t time) {
     return told ? 0 : -1;
 }
 
+static int writes(State *s) {
+    return s->ring && PyObject_TypeCheck(s->ring, (PyTypeObject *)Writer_type);
+}
+
 /* The same members in the same order. The engine gives the same strings for the same requests; if ever it does not, it is the
    Python that compares what they say. */
 static int same(PyObject *tokens, PyObject *order) {
@@ -378,7 +386,7 @@ static int scheduled(State *s, PyObject *scheduler, int64_t entered, PyObject *o
     struct scheduled body = {.iteration = s->iteration + 1, .returned = returned, .digest = s->digest,
                              .token_budget = s->token_budget, .seq_budget = s->seq_budget};
     Writer *ring = (Writer *)s->ring;
-    if (body.iteration % FULL_EVERY == 1 || s->speculative || !ring || !PyObject_TypeCheck(s->ring, (PyTypeObject *)Writer_type))
+    if (body.iteration % FULL_EVERY == 1 || s->speculative || !writes(s))
         return 0;
     fetch(s);
 
@@ -417,7 +425,8 @@ static int scheduled(State *s, PyObject *scheduler, int64_t entered, PyObject *o
         goto end;
     if (fills && tell(s, "write_fills", 0) < 0)
         goto end;
-    if (evicted && (body.iteration % TOGETHER == 0 || evicted >= AT_ONCE || !body.members) && tell(s, "write_evictions", entered) < 0)
+    int together = body.iteration % TOGETHER == 0 || evicted >= AT_ONCE || !body.members;
+    if (evicted && together && tell(s, "write_evictions", entered) < 0)
         goto end;
     if (PyDict_SetItem(s->pending, iteration, nobody) < 0)
         goto end;
@@ -472,7 +481,7 @@ static int completed(State *s, int64_t entered, PyObject *output, PyObject *resu
     int odd = s->irregular || length(s->finishes, &failed) || length(s->gone, &failed);
     if (failed)
         return -1;
-    if (odd || !ring || !PyObject_TypeCheck(s->ring, (PyTypeObject *)Writer_type) || !s->pending || !PyDict_Check(results))
+    if (odd || !writes(s) || !s->pending || !PyDict_Check(results))
         return 0;
 
     PyObject *iteration = PyObject_GetAttr(output, of_iteration), *tokens = NULL, *silent = NULL;
@@ -590,7 +599,7 @@ static State *recorder(PyObject *scheduler) {
     return NULL;
 }
 
-/* What is pending blows the fuse, whose words never raise. What is no Exception (KeyboardInterrupt) is not ours, and passes: -1. */
+/* What is pending blows the fuse, whose words never raise. What is no Exception (KeyboardInterrupt) is not ours and passes: -1. */
 static int blow(Hook *h) {
     PyObject *type, *error, *trace;
     if (!PyErr_ExceptionMatches(PyExc_Exception))
@@ -646,7 +655,9 @@ static int after(Hook *h, State *s, int64_t entered, PyObject *state, PyObject *
     if (s && h->point == SCHEDULE) {
         done = scheduled(s, PyTuple_GetItem(args, 0), entered, result);
     } else if (s && !state) {
-        PyObject *output = PyTuple_Size(args) > 1 ? PyTuple_GetItem(args, 1) : kwargs ? PyDict_GetItem(kwargs, of_output) : NULL;
+        PyObject *output = PyTuple_Size(args) > 1 ? PyTuple_GetItem(args, 1)
+                           : kwargs               ? PyDict_GetItem(kwargs, of_output)
+                                                  : NULL;
         done = output ? completed(s, entered, output, result) : 0;
     }
     if (done)

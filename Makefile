@@ -6,7 +6,7 @@ VERSION ?= 0.0.0-dev
 
 OLD ?=
 
-.PHONY: dist upgrade-test build test lint race fuzz bench bench-long probe-test probe-wheel scheduler-diff engine-env engine-smoke engine-test overhead blame fixture vectors openapi
+.PHONY: dist upgrade-test build test lint race fuzz bench bench-long probe-test probe-wheel probe-native scheduler-diff engine-env engine-smoke engine-test overhead blame fixture vectors openapi
 
 build:
 	go build -o whylate ./cmd/whylate
@@ -43,16 +43,21 @@ bench-long:
 probe-test:
 	scripts/probe-tests.sh
 
-# The probe as a wheel in dist/, to be installed offline.
+# The probe as wheels in dist/, to be installed offline: in Python alone, and with the native helper for this platform.
 probe-wheel:
 	scripts/probe-wheel.sh
 
+# The probe's native helper, built among its sources.
+probe-native:
+	scripts/probe-native.sh
+
 # The ledger against the scheduler classes of real engines, driven without a model: about 5 minutes a version, and 6 GB each for
-# their environments. SEED=2 is another load; FIGURES=1 keeps the figures. In a short run what is rare may not occur.
+# their environments. SEED=2 is another load; WHYLATE_NATIVE=off leaves the native helper out; FIGURES=1 keeps the figures. In a short run what is rare may not occur.
 VERSIONS ?= 0.20.2 0.24.0 0.30.0 0.32.0
 ITERATIONS ?= 100000
 SEED ?= 1
 scheduler-diff:
+	-scripts/probe-native.sh
 	go run ./internal/schedulerdiff -versions "$(VERSIONS)" -iterations $(ITERATIONS) -seed $(SEED)
 
 # The environment of a real engine, outside the repository, about 6 GB.

@@ -1,27 +1,32 @@
 """`python tests/bench_hot_path.py`: what the probe costs the scheduler's thread in steady decode, on stub objects.
 
 Both wrappers, hooked minus bare, in a tight loop and at 100 iterations a second with cold caches in between; beside them one
-bare write: a slice copy of prebuilt bytes and the store of a sequence. Times are the thread's own (CPU), so that a busy machine
+bare write: a slice copy of prebuilt bytes and the store of a sequence. First in Python alone, then, where it can be built, with
+the native helper (`native_…`). Times are the thread's own (CPU), so that a busy machine
 does not count; what the clock itself costs is in the bare write's figure.
 """
 
 import gc
+import mmap
 import os
 import platform
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 from types import SimpleNamespace
 
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "src")]
+HERE = Path(__file__).parent
+BUILD = HERE.parents[2] / "scripts/probe-native.sh"
+sys.path[:0] = [str(HERE), str(HERE.parent / "src")]
 os.environ["WHYLATE_RING_DIR"] = tempfile.mkdtemp(dir="/dev/shm" if os.path.isdir("/dev/shm") else None)
 
 from stubs import Output, Request, make_scheduler_class, sampled
 
 from whylate_vllm import engine as probe
-from whylate_vllm import hooks, ring
+from whylate_vllm import hooks, native, ring
 
 TIGHT, PACED, RATE = 20_000, 600, 100
 
@@ -83,6 +88,8 @@ def paced(running: int) -> tuple[float, float, float]:
     hooked.iterations(200)
     prebuilt, trash = bytes(112), bytearray(8 << 20)
     opened = hooked.scheduler._whylate.ring
+    memory = mmap.mmap(opened.fd, ring.HEADER + opened.size, mmap.MAP_SHARED | mmap.MAP_POPULATE)
+    words = memoryview(memory)[:256].cast("Q")
     costs = {"bare": [], "hooked": [], "write": []}
     due = time.perf_counter()
     for i in range(PACED):
@@ -93,8 +100,8 @@ def paced(running: int) -> tuple[float, float, float]:
         if turn == "write":
             at = ring.HEADER + (i * 112) % (opened.size - 112)
             began = time.thread_time_ns()
-            opened.map[at : at + 112] = prebuilt
-            opened.words[30] = i
+            memory[at : at + 112] = prebuilt
+            words[30] = i
             costs[turn].append(time.thread_time_ns() - began)
         else:
             costs[turn].append({"bare": bare, "hooked": hooked}[turn].timed())
@@ -104,18 +111,19 @@ def paced(running: int) -> tuple[float, float, float]:
 
 
 def figure(name: str, value: float, budget: float | None) -> None:
+    name = f"native_{name}" if native.helper else name
     verdict = f"<= {budget:g} {'ok' if value <= budget else 'over'}" if budget else "report - -"
     print(f"figure probe/{name} {value:.2f} us {verdict}", flush=True)
 
 
-def main() -> None:
-    print(f"# Python {platform.python_version()}, {platform.machine()}, {os.cpu_count()} processors")
+def measure() -> None:
+    print(f"# helper: {native.NAME}", flush=True)
     gc.disable()
     for running in 16, 64, 256:
         figure(f"tight_{running}", tight(running), 15 if running == 256 else None)
     for running in 16, 64, 256:
         middle, mean, write = paced(running)
-        figure(f"paced_{running}", middle, 150 if running == 256 else None)
+        figure(f"paced_{running}", middle, (50 if native.helper else 150) if running == 256 else None)
         figure(f"paced_{running}_mean", mean, None)
     figure("bare_write_paced", write, None)
     assert all(guard.on for guard in hooks.Guard.all), "a hook disabled itself"
@@ -123,5 +131,16 @@ def main() -> None:
         os.unlink(opened.path)
 
 
+def main() -> None:
+    print(f"# Python {platform.python_version()}, {platform.machine()}, {os.cpu_count()} processors", flush=True)
+    built = subprocess.run([str(BUILD)], capture_output=True, text=True)
+    subprocess.run([sys.executable, __file__, "measure"], env=os.environ | {"WHYLATE_NATIVE": "off"}, check=True)
+    if built.returncode:
+        print(f"# no figure of the native helper: {built.stderr.strip().splitlines()[-1]}")
+        return
+    environment = {name: value for name, value in os.environ.items() if name != "WHYLATE_NATIVE"}
+    subprocess.run([sys.executable, __file__, "measure"], env=environment, check=True)
+
+
 if __name__ == "__main__":
-    main()
+    measure() if sys.argv[1:] == ["measure"] else main()

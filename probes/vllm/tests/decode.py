@@ -1,7 +1,8 @@
 """A small reader of engine rings: from the frames alone it knows the batch, the queue and every sequence's progress."""
 
+import os
 from dataclasses import dataclass, field
-from struct import unpack_from
+from struct import unpack
 
 from whylate_vllm import wire
 from whylate_vllm.dump import decode, frames, whole
@@ -65,13 +66,16 @@ class Reader:
 
     def follow(self, ring):
         """Whatever the writer has added to its ring since the last time."""
-        (head,) = unpack_from("<Q", ring.map, 64)
+        (head,) = unpack("<Q", os.pread(ring.fd, 8, 64))
         while self.position < head:
             at = HEADER + self.position % ring.size
-            if length := whole(ring.map, at):
-                self.take(ring.map[at : at + length])
+            (length,) = unpack("<I", os.pread(ring.fd, 4, at + 4))
+            if length:
+                frame = os.pread(ring.fd, length, at)
+                assert whole(frame, 0) == length
+                self.take(frame)
             else:
-                assert not any(ring.map[at : at + 8])
+                assert not any(os.pread(ring.fd, 8, at))
                 length = ring.size - self.position % ring.size
             self.position += length
         return self

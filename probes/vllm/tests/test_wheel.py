@@ -19,11 +19,23 @@ def run(*command, status=0):
     return done.stdout
 
 
+def build(folder) -> list[Path]:
+    return [Path(line) for line in run(str(ROOT / "scripts/probe-wheel.sh"), str(folder)).splitlines()]
+
+
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory):
+def wheels(tmp_path_factory):
+    """By what they have of the native helper."""
     if not (ROOT / "scripts/probe-wheel.sh").exists():
         pytest.skip("only in the repository")
-    return Path(run(str(ROOT / "scripts/probe-wheel.sh"), str(tmp_path_factory.mktemp("dist"))).strip())
+    return {"none" if "py3-none-any" in path.name else "native": path for path in build(tmp_path_factory.mktemp("dist"))}
+
+
+@pytest.fixture(params=["none", "native"])
+def wheel(request, wheels):
+    if request.param not in wheels:
+        pytest.skip("the native helper cannot be built here")
+    return wheels[request.param]
 
 
 def test_what_is_in_it(wheel, tmp_path):
@@ -31,10 +43,13 @@ def test_what_is_in_it(wheel, tmp_path):
         names = archive.namelist()
         metadata = archive.read(next(name for name in names if name.endswith("METADATA"))).decode()
     sources = {f"whylate_vllm/{file.name}" for file in (ROOT / "probes/vllm/src/whylate_vllm").glob("*.py")}
-    assert {name for name in names if ".dist-info/" not in name} == sources
+    native = "py3-none-any" not in wheel.name
+    assert not native or "-cp310-abi3-linux_" in wheel.name
+    helper = {"whylate_vllm/_native.abi3.so"} if native else set()
+    assert {name for name in names if ".dist-info/" not in name} == sources | helper
     assert any(name.endswith("LICENSE") for name in names) and "Requires-Dist" not in metadata
-    again = run(str(ROOT / "scripts/probe-wheel.sh"), str(tmp_path)).strip()
-    assert Path(again).read_bytes() == wheel.read_bytes()
+    (again,) = [path for path in build(tmp_path) if path.name == wheel.name]
+    assert again.read_bytes() == wheel.read_bytes()
 
 
 def test_it_installs_offline_and_goes_in_one_line(wheel, tmp_path):
@@ -48,6 +63,15 @@ def test_it_installs_offline_and_goes_in_one_line(wheel, tmp_path):
     assert "function register" in run(python, "-c", entry)
     said = run(python, "-m", "whylate_vllm", "check", status=1)  # there is no vLLM in it
     assert "plugin    installed" in said and "no distribution vllm" in said and said.count("WRONG") <= 2
+    helper = "none" if "py3-none-any" in wheel.name or os.environ.get("WHYLATE_NATIVE") == "off" else "native 1"
+    assert f"\nhelper    {helper}" in said
     run(python, "-m", "pip", "uninstall", "--yes", "whylate-vllm")
     assert run(python, "-c", entry) == "\n"
     assert not list((tmp_path / "env").rglob("*whylate*"))
+
+
+def test_without_a_compiler_there_is_the_one_in_python(tmp_path, monkeypatch):
+    """And what is installed from the sources has no helper, and works."""
+    monkeypatch.setenv("CC", "/nowhere/cc")
+    (only,) = build(tmp_path)
+    assert "py3-none-any" in only.name

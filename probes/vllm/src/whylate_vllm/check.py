@@ -11,7 +11,7 @@ from contextlib import redirect_stdout, suppress
 from importlib import metadata
 from pathlib import Path
 
-from . import engine, frontend, hooks, identity, plugin, ring, scheduler, settings, worker
+from . import engine, frontend, hooks, identity, native, plugin, ring, scheduler, settings, worker
 
 GROUP, NAME, VALUE = "vllm.general_plugins", "whylate", "whylate_vllm:register"
 RINGS = {"frontend-loop": frontend.RING, "engine-input": engine.INPUT_RING, "engine-scheduler": scheduler.RING, "worker-main": worker.RING}
@@ -35,6 +35,7 @@ def examine() -> Report:
         "version": identity.VERSION,
         "python": sys.executable,
         "on": not identity.switched_off(),
+        "helper": native.NAME,
         "block_hashes": identity.hashes_wanted(),
     }
     if identity.switched_off():
@@ -158,7 +159,8 @@ def attempt(folder: Path, size: int) -> None:
     try:
         fd = ring.create(str(path))
         try:
-            ring.reserve(fd, size).close()
+            ring.reserve(fd, size)
+            ring.mapped(fd, size).close()
         finally:
             os.close(fd)
             path.unlink()
@@ -228,6 +230,7 @@ def lines(report: Report) -> list[str]:
     cannot = [name for map in facts["capabilities"].values() for name, can in map.items() if not can]
     told = [
         f"probe     whylate-vllm {probe['version']}, {'on' if probe['on'] else 'off'}, in {probe['python']}",
+        f"helper    {probe['helper']}" + ("" if native.helper else ": all is Python; a wheel with it costs the engine less"),
         f"engine    vLLM {vllm['version'] or 'not installed'}",
         f"plugin    {'installed' if entry['installed'] else 'not installed'}, VLLM_PLUGINS "
         + ("is not set" if entry["VLLM_PLUGINS"] is None else f"= {entry['VLLM_PLUGINS']!r}"),

@@ -4,8 +4,8 @@ import functools
 import sys
 import weakref
 
-from . import hooks, identity, wire
-from .hooks import argument, around
+from . import hooks, identity, native, wire
+from .hooks import argument, around, now
 from .ring import Ring
 from .scheduler import ADMINISTRATIVE, MEMORY, Arrival, Recorder, chain
 from .settings import rank
@@ -91,12 +91,17 @@ def preempt(scheduler, args, kwargs):
 
 
 def before_update(scheduler, args, kwargs):
-    return recorder(scheduler).updating(argument(args, kwargs, 1, "model_runner_output"))
+    found = recorder(scheduler)
+    return found, *found.updating(argument(args, kwargs, 1, "model_runner_output"))
 
 
 def update(scheduler, state, results, args, kwargs):
+    found, entered, sampled = state
     output = argument(args, kwargs, 0, "scheduler_output")
-    recorder(scheduler).done(*state, output, argument(args, kwargs, 1, "model_runner_output"), results)
+    found.done(entered, sampled, output, argument(args, kwargs, 1, "model_runner_output"), results)
+
+
+hooks.STEADY.update({(now, schedule): native.SCHEDULE, (before_update, update): native.UPDATE})
 
 
 def free_request(scheduler, entered, result, args, kwargs):

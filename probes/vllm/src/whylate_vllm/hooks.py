@@ -6,14 +6,15 @@ import sys
 from contextlib import suppress
 from time import monotonic_ns
 
-from . import points
-from .ring import ERRORS, Refused, log, mine, rings
+from . import native, points
+from .log import log
+from .ring import Refused, mine, rings
 
 installed: set[str] = set()
 missing: list[str] = []  # what this vLLM does not have, or not as the probe reads it
 
 
-class Guard:
+class Guard(native.Fuse):
     """One hook's fuse: the first error of our own blows it, and vLLM's method goes on alone."""
 
     all: list["Guard"] = []
@@ -40,7 +41,8 @@ class Guard:
         if not Guard.refused:
             Guard.refused = True
             for ring in [ring for ring in rings if ring is not getattr(mine, "ring", None)]:
-                ring.words[ERRORS] += 1  # only its own thread may write frames to it
+                with suppress(Exception):
+                    ring.erred()
             tell("whylate records nothing in this process", str(error))
 
 
@@ -54,6 +56,8 @@ def tell(what: str, words: str) -> None:
 def place(error: Exception) -> str:
     """File and line where it was raised: a log line should be one line."""
     trace = error.__traceback__
+    if trace is None:
+        return "the native helper"
     while trace.tb_next:
         trace = trace.tb_next
     return f"{os.path.basename(trace.tb_frame.f_code.co_filename)}:{trace.tb_lineno}"
@@ -67,19 +71,28 @@ def nothing(self, state, result, args, kwargs) -> None:
     pass
 
 
+STEADY: dict[tuple, int] = {}  # (before, after): the point that the native helper knows by it
+
+
 def around(owner: type, name: str, before=now, after=nothing) -> None:
-    """`before(self, args, kwargs)` gives a state, which `after(self, state, result, args, kwargs)` gets with the result."""
+    """`before(self, args, kwargs)` gives a state, which `after(self, state, result, args, kwargs)` gets with the result. A pair
+    that is in STEADY calls both only where it must, if there is a native helper."""
     original = getattr(owner, name, None)
     guard = claim(owner, name, original)
     if guard is None:
         return
+
+    point = STEADY.get((before, after))
+    if native.helper and point:
+        hook = native.helper.Hook(guard, original, before, after, point)
+        return replace(owner, name, functools.update_wrapper(hook, original), guard)
 
     @functools.wraps(original)
     def wrapper(self, *args, **kwargs):
         state = None
         if guard.on:
             try:
-                state = before(self, args, kwargs)
+                state = monotonic_ns() if before is now else before(self, args, kwargs)
             except Exception as error:
                 guard.blow(error)
         result = original(self, *args, **kwargs)

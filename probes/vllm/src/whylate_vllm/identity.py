@@ -5,7 +5,7 @@ import socket
 from functools import cache
 from importlib import metadata
 
-from . import wire
+from . import native, wire
 
 VERSION = "0.1.0"
 
@@ -54,7 +54,7 @@ def hello(rank: int, **own) -> dict:
     environ = os.environ.get
     return {
         "protocol": wire.PROTOCOL,
-        "producer": {"name": "whylate-vllm", "version": VERSION},
+        "producer": {"name": "whylate-vllm", "version": VERSION, "helper": native.NAME},
         "engine": {
             "name": "vllm",
             "version": engine_version(),

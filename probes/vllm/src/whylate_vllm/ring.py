@@ -1,7 +1,6 @@
-"""Ring files: one per writing thread, written without locks, threads or system calls."""
+"""Ring files: one per writing thread, written without locks and threads."""
 
 import fcntl
-import logging
 import mmap
 import os
 import sys
@@ -10,7 +9,8 @@ from itertools import count
 from struct import Struct
 from time import monotonic_ns, time_ns
 
-from . import identity, wire
+from . import identity, native, wire
+from .log import log
 
 MAGIC = b"WLRING\r\n"
 HEADER = 16384
@@ -26,62 +26,28 @@ LOAD = 19
 
 mine = threading.local()  # .ring: the one that this thread opened last
 
-log = logging.getLogger("whylate_vllm")
-if not log.level:
-    log.setLevel(logging.WARNING)  # vLLM's API server raises the root's level to errors only
-
 
 class Refused(Exception):
     """No ring can be had, so the probe stays out of this process."""
 
 
-class Ring:
-    def __init__(self, role: str, thread: str, size: int, rank: int = 0, abandoned=None, **hello):
-        """`hello` is what this ring adds to the process's own; `abandoned` is told when a fork leaves the ring behind."""
-        if sys.byteorder != "little":
-            raise Refused("this host is big-endian")
-        self.abandoned = abandoned
-        self.deleted = False
-        self.head = self.at = self.sequence = 0
-        self.due = NEVER
-        try:
-            self.size = max(int(os.environ.get("WHYLATE_RING_BYTES") or size), 4096) & ~7
-            body = wire.hello(identity.hello(rank, role=role, thread=thread, clock=pair(), **hello))
-            self._open(role, thread, body)
-        except Exception as error:  # a system without such a call, a size that no file can have
-            remedy = "'python -m whylate_vllm check' says what to change"
-            raise Refused(f"no ring in {identity.directory()}: {error}; {remedy}") from None
-        mine.ring = self
-        rings.append(self)
+class Mapped:
+    """Writes to a ring's file by copying into mapped memory, without a system call. If somebody makes the file shorter, the
+    next write is SIGBUS: the native helper's Writer, which is in its place where there is one, survives that."""
 
-    def _open(self, role: str, thread: str, hello: bytes) -> None:
-        """The file is made under another name and linked in when it is locked, reserved in full and can be read."""
-        os.makedirs(identity.directory(), 0o700, exist_ok=True)
-        self.path = name(role, thread)
-        draft = f"{self.path}.{os.urandom(4).hex()}"
-        self.fd = create(draft)
-        try:
-            self.map = reserve(self.fd, HEADER + self.size)
-            self.words = memoryview(self.map)[:256].cast("Q")
-            self._introduce(hello)
-            os.link(draft, self.path)
-        except BaseException:
-            os.close(self.fd)
-            raise
-        finally:
-            os.unlink(draft)
+    __slots__ = "fd", "at", "size", "due", "head", "sequence", "words", "map"
 
-    def _introduce(self, hello: bytes) -> None:
-        now = monotonic_ns()
-        first = wire.frame(wire.HELLO, 0, 1, now, hello)
-        if len(first) > HELLO_MAX:
-            raise ValueError(f"a hello of {len(first)} bytes")
-        HEAD_OF_FILE.pack_into(self.map, 0, MAGIC, *wire.PROTOCOL, HEADER, self.size, os.getpid(), len(first), identity.start())
-        self.map[HELLO_AT : HELLO_AT + len(first)] = first
-        self.write(wire.HELLO, 0, now, hello)
-        self.clock()
+    def attach(self, fd: int) -> None:
+        self.fd = fd
+        self.map = mapped(fd, HEADER + self.size)
+        self.words = memoryview(self.map)[:256].cast("Q")
+
+    def detach(self) -> None:
+        self.words.release()
+        self.map.close()
 
     def write(self, kind: int, flags: int, time: int, body: bytes) -> None:
+        """A frame, and with it whatever stands in `words`."""
         if time > self.due:
             self.clock()
         frame = wire.frame(kind, flags, self.sequence + 1, time, body)
@@ -98,8 +64,62 @@ class Ring:
         self.at = at + size
         self.sequence += 1
         self.head += size
-        self.words[HEAD] = self.head
-        self.words[WRITTEN] = self.sequence
+        words = self.words
+        words[HEAD] = self.head
+        words[WRITTEN] = self.sequence
+
+    def publish(self) -> None:
+        """What stands in `words` is there for all to read."""
+
+
+class Ring(native.helper.Writer if native.helper else Mapped):
+    def __init__(self, role: str, thread: str, size: int, rank: int = 0, abandoned=None, **hello):
+        """`hello` is what this ring adds to the process's own; `abandoned` is told when a fork leaves the ring behind."""
+        if sys.byteorder != "little":
+            raise Refused("this host is big-endian")
+        self.abandoned = abandoned
+        self.deleted = False
+        self.head = self.at = self.sequence = 0
+        self.fd = -1
+        self.due = NEVER
+        try:
+            self.size = max(int(os.environ.get("WHYLATE_RING_BYTES") or size), 4096) & ~7
+            body = wire.hello(identity.hello(rank, role=role, thread=thread, clock=pair(), **hello))
+            self._open(role, thread, body)
+        except Exception as error:  # a system without such a call, a size that no file can have
+            remedy = "'python -m whylate_vllm check' says what to change"
+            raise Refused(f"no ring in {identity.directory()}: {error}; {remedy}") from None
+        mine.ring = self
+        rings.append(self)
+
+    def _open(self, role: str, thread: str, hello: bytes) -> None:
+        """The file is made under another name and linked in when it is locked, reserved in full and can be read."""
+        os.makedirs(identity.directory(), 0o700, exist_ok=True)
+        self.path = name(role, thread)
+        draft = f"{self.path}.{os.urandom(4).hex()}"
+        fd = create(draft)
+        try:
+            reserve(fd, HEADER + self.size)
+            self.attach(fd)
+            self._introduce(hello)
+            os.link(draft, self.path)
+        except BaseException:
+            os.close(fd)
+            raise
+        finally:
+            os.unlink(draft)
+
+    def _introduce(self, hello: bytes) -> None:
+        now = monotonic_ns()
+        first = wire.frame(wire.HELLO, 0, 1, now, hello)
+        if len(first) > HELLO_MAX:
+            raise ValueError(f"a hello of {len(first)} bytes")
+        facts = HEAD_OF_FILE.pack(MAGIC, *wire.PROTOCOL, HEADER, self.size, os.getpid(), len(first), identity.start())
+        for at, data in (0, facts), (HELLO_AT, first):
+            if os.pwrite(self.fd, data, at) != len(data):
+                raise OSError(f"only a part of {len(data)} bytes could be written")
+        self.write(wire.HELLO, 0, now, hello)
+        self.clock()
 
     def clock(self) -> None:
         self._look()
@@ -125,6 +145,11 @@ class Ring:
     def notice(self, code: int, words: str) -> None:
         self.write(wire.NOTICE, 0, monotonic_ns(), wire.notice(code, words))
 
+    def erred(self) -> None:
+        """Counts an error, without a frame: only the ring's own thread may write those."""
+        self.words[ERRORS] += 1
+        self.publish()
+
     def failed(self, words: str) -> None:
         self.words[ERRORS] += 1
         self.notice(1, words)
@@ -135,9 +160,9 @@ class Ring:
             rings.remove(self)
         if getattr(mine, "ring", None) is self:
             mine.ring = None
-        self.words.release()
-        self.map.close()
+        self.detach()
         os.close(self.fd)
+        self.fd = -1
 
 
 rings: list[Ring] = []  # of this process
@@ -156,9 +181,12 @@ def create(path: str) -> int:
     return fd
 
 
-def reserve(fd: int, size: int) -> mmap.mmap:
-    """A file without room fails here, and not with SIGBUS later."""
+def reserve(fd: int, size: int) -> None:
+    """A file without room fails here, and not when it is written."""
     os.posix_fallocate(fd, 0, size)
+
+
+def mapped(fd: int, size: int) -> mmap.mmap:
     return mmap.mmap(fd, size, mmap.MAP_SHARED | mmap.MAP_POPULATE)
 
 

@@ -6,10 +6,10 @@ from array import array
 from collections import deque, namedtuple
 from time import monotonic_ns
 
-from . import hooks, identity, versions, wire
+from . import hooks, identity, native, versions, wire
 from .ring import COMPLETED, COMPLETED_AT, LAUNCHED, LAUNCHED_AT, LOAD, Ring
 from .settings import capabilities, rank, settings
-from .waiting import BLOCKS, NOBODY, Seen, count_waiting, holders, why
+from .waiting import BLOCKS, NOBODY, Seen, holders, why
 
 RING = 15 << 20
 FULL_EVERY, TURNS = 64, 16  # a live sequence is restated every 64 × 16 iterations
@@ -50,13 +50,18 @@ class Sequence:
         self.kind = NEW  # of its next join
 
 
-class Recorder:
-    """Knows what the ring's reader knows of one scheduler, and writes only what differs from it."""
+class Recorder(native.State):
+    """Knows what the ring's reader knows of one scheduler, and writes only what differs from it. In steady decode the native
+    helper, if there is one, does `scheduled` and `done` by itself, on these same attributes."""
 
     def __init__(self, scheduler, abandoned=None):
         config = scheduler.vllm_config
         cache = scheduler.cache_config
         self.scheduler = scheduler
+        self.read = versions.readings(scheduler)
+        self.waiting, self.aside = scheduler.waiting, versions.aside(scheduler)
+        self.token_budget, self.seq_budget = scheduler.max_num_scheduled_tokens, versions.most_running(scheduler)
+        self.count_free = scheduler.kv_cache_manager.block_pool.get_num_free_blocks
         self.priorities = getattr(scheduler.policy, "value", scheduler.policy) == "priority"
         self.hashing = bool(cache.enable_prefix_caching) and identity.hashes_wanted()
         self.speculative = bool(scheduler.num_spec_tokens) or versions.sampled_per_step(scheduler) != 1
@@ -67,14 +72,14 @@ class Recorder:
         self.tokens: dict[str, int] = {}  # of the last iteration
         self.order: list[str] | None = None  # its members, if each had one token
         self.prefilling: dict = {}  # members whose last chunk did not end their prompt
-        self.pending: dict[int, list[str]] = {}  # iteration under way: its members that will emit nothing
+        self.pending: dict[int, tuple[str, ...]] = {}  # iteration under way: its members that will emit nothing
         self.seen = NOTHING  # inside of the step under way
         self.preempted, self.fills = deque(maxlen=AT_MOST), deque(maxlen=AT_MOST)
         self.evicted = deque(maxlen=EVICTIONS)  # last user's handle, hash
         self.users = array("I", bytes(4 * scheduler.kv_cache_manager.block_pool.num_gpu_blocks)) if self.hashing else None
-        self.finishes = None  # a list while an update is under way
+        self.finishes: list[bytes] | None = None  # a list while an update is under way
         self.irregular = False
-        self.skips = b""
+        self.skips = b""  # in force
         self.ring = Ring(
             "engine",
             "scheduler",
@@ -230,7 +235,8 @@ class Recorder:
         returned = monotonic_ns()
         scheduler, ring, tokens = self.scheduler, self.ring, output.num_scheduled_tokens
         output.whylate_iteration = iteration = self.iteration + 1
-        running, waits = len(scheduler.running), count_waiting(scheduler)
+        running, step = self.read(scheduler)
+        running, waits = len(running), len(self.waiting) + len(self.aside)
         joins = leaves = changes = preemptions = held = drafts = b""
         verdict, skips, kinds, flags = NOBODY, b"", {}, 0
 
@@ -250,7 +256,7 @@ class Recorder:
             self.prefilling = {id: r for id, r in self.prefilling.items() if inner(r) and id in tokens}
         if waits or len(tokens) != running or len(self.live) > running + waits:
             astray = self.astray() if len(self.live) > running + waits else ()
-            verdict = why(scheduler, output, self.inside(), throttled, versions.step(scheduler, iteration), astray)
+            verdict = why(scheduler, output, self.inside(), throttled, step or iteration, astray)
             self.seen = NOTHING
             skips = b"".join([wire.SKIP.pack(self.sequence(r).handle, reason, code) for r, reason, code in verdict.skips])
         if self.preempted:
@@ -260,28 +266,33 @@ class Recorder:
         if output.scheduled_spec_decode_tokens:
             drafts = self.drafts(output)
         self.stop = verdict.stop
-        self.tokens, self.order = tokens, order
+        if not same:  # to give up the last dict and take its like would be work for nothing
+            self.tokens, self.order = tokens, order
         if periodic or skips != self.skips:
             self.skips = skips
             flags |= wire.SKIPS
         else:
             skips = b""
 
-        self.pending[iteration] = list(self.prefilling)
+        self.pending[iteration] = tuple(self.prefilling)
         if len(self.pending) > PENDING_MAX:
             del self.pending[next(iter(self.pending))]
+        words = ring.words
+        words[LAUNCHED] = iteration
+        words[LAUNCHED_AT] = entered
+        words[LOAD] = running | waits << 32
         ring.write(wire.SCHEDULED, flags, entered, wire.scheduled(
             iteration,
-            versions.step(scheduler, 0),
+            step,
             returned,
             self.digest,
             output.total_num_scheduled_tokens,
             len(tokens),
             running,
             waits,
-            scheduler.kv_cache_manager.block_pool.get_num_free_blocks(),
-            scheduler.max_num_scheduled_tokens,
-            versions.most_running(scheduler),
+            self.count_free(),
+            self.token_budget,
+            self.seq_budget,
             self.sequence(verdict.head).handle if verdict.head is not None else 0,
             verdict.need,
             min(self.spent, wire.U32),
@@ -289,10 +300,7 @@ class Recorder:
             verdict.code,
             joins, leaves, changes, preemptions, skips, held, drafts,
         ))  # fmt: skip
-        words = ring.words
-        self.iteration = words[LAUNCHED] = iteration
-        words[LAUNCHED_AT] = entered
-        words[LOAD] = running | waits << 32
+        self.iteration = iteration
         self.spent = monotonic_ns() - returned
 
     def differences(self, tokens: dict[str, int]) -> tuple[bytes, bytes, bytes, dict[str, int]]:
@@ -366,7 +374,8 @@ class Recorder:
     def done(self, entered: int, sampled, output, model_output, results: dict) -> None:
         returned = monotonic_ns()
         finishes, self.finishes = self.finishes, None
-        silent = self.pending.pop(getattr(output, "whylate_iteration", 0), None)
+        iteration = getattr(output, "whylate_iteration", 0)
+        silent = self.pending.pop(iteration, None)
         if self.fills:
             self.write_fills()
         if silent is None:  # launched before this ring was opened
@@ -380,11 +389,11 @@ class Recorder:
         # By the rule each member that is no inner chunk emits one token; the count alone says whether all did.
         if self.irregular or tokens != len(output.num_scheduled_tokens) - len(silent):
             tokens, emits = self.exceptions(output, model_output, results, silent, sampled)
-        iteration = output.whylate_iteration
-        body = wire.done(iteration, returned, key, tokens, emits, b"".join(finishes))
-        self.ring.write(wire.DONE, 0, entered, body)
-        self.ring.words[COMPLETED] = iteration
-        self.ring.words[COMPLETED_AT] = entered
+        ring = self.ring
+        words = ring.words
+        words[COMPLETED] = iteration
+        words[COMPLETED_AT] = entered
+        ring.write(wire.DONE, 0, entered, wire.done(iteration, returned, key, tokens, emits, b"".join(finishes)))
         if self.gone:
             self.gone = {id: sequence for id, sequence in self.gone.items() if sequence.until > iteration}
         self.spent += monotonic_ns() - returned

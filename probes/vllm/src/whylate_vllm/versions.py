@@ -1,5 +1,7 @@
 """Where vLLM's versions differ in what the probe reads of a scheduler. Nothing else knows it."""
 
+from operator import attrgetter
+
 
 def depth(config) -> int:
     """Decisions that may be open at once; before 0.24 the executor knew it, by the same rule."""
@@ -13,6 +15,14 @@ def depth(config) -> int:
 def step(scheduler, otherwise: int) -> int:
     """The engine's own index; 0.20 has none."""
     return getattr(scheduler, "current_step", otherwise)
+
+
+def readings(scheduler):
+    """A function that reads at once what changes from step to step, of such a scheduler: its list `running`, which it replaces
+    now and then, and its own index of the step, 0 if it has none. (Its queues of waiting requests and its limits stay.)"""
+    if hasattr(scheduler, "current_step"):
+        return attrgetter("running", "current_step")
+    return lambda scheduler: (scheduler.running, 0)
 
 
 def aside(scheduler):

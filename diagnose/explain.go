@@ -262,7 +262,28 @@ func (c *explainer) blameOdd(o *account.Odd) (string, []Culprit) {
 			return " It was among the first of this engine: a cold start.", nil
 		}
 	}
-	return " Its work does not explain that, and nothing in it was new: the machine or the process was held up. Scheduler records cannot say by what.", nil
+	return " Its work does not explain that, and nothing in it was new: " + heldUp(o.Iteration) + " Scheduler records cannot say by what.", nil
+}
+
+// heldUp says where an iteration's time passed, as far as its ranks' own times tell.
+func heldUp(it *ledger.Iteration) string {
+	x := it.Execution
+	if x == nil {
+		return "the machine or the process was held up."
+	}
+	rank := "its rank was"
+	if x.Ranks > 1 {
+		rank = fmt.Sprintf("rank %d, the slowest of %d, was", x.Slowest, x.Ranks)
+	}
+	switch took := it.Duration(); {
+	case x.Device*10 >= took*8:
+		return fmt.Sprintf("%s at it for %s, its device for %s: the device was held up, or slow.", rank, Span(x.Host), Span(x.Device))
+	case x.Host*10 >= took*8:
+		return fmt.Sprintf("%s at it for %s: its process, its host or its device was held up.", rank, Span(x.Host))
+	case x.Host*2 < took:
+		return fmt.Sprintf("%s done after %s: the rest passed outside the worker, in the engine's process or on the way between them.", rank, Span(x.Host))
+	}
+	return fmt.Sprintf("%s at it for %s of that: the machine or the process was held up.", rank, Span(x.Host))
 }
 
 // DescribeIteration says in one sentence or two what there is to say of an iteration of e.

@@ -74,7 +74,8 @@ func (c *explainer) kvBlocks(q *ledger.Sequence, ns int64) {
 		f.Text += fmt.Sprintf(", though the batch was not full (at most %d of %.0f sequences ran; up to %d waited)", running, limit, most)
 	}
 	f.Text += "."
-	holders := c.holders(q, ns, false)
+	slow, slept := c.slowDuring(q, ledger.SkipKVBlocks, ledger.SkipHeadOfLine, ledger.SkipPreemptionStep)
+	holders := c.holders(q, ns-slept, false)
 	if len(holders) > 0 {
 		f.Text += " The blocks were held by " + described(holders, 4) + "."
 	}
@@ -86,6 +87,7 @@ func (c *explainer) kvBlocks(q *ledger.Sequence, ns int64) {
 		f.Text += " It stood at the head of the line itself."
 	}
 	f.Culprits = append(holders, heads...)
+	c.behind(&f, slow, slept)
 	c.find(f)
 }
 
@@ -101,6 +103,45 @@ func waited(q *ledger.Sequence, e *ledger.Engine) (first, last uint64) {
 		last = s.Last
 	}
 	return first, min(last, e.Last())
+}
+
+// slowDuring is the iteration that took most of q's wait for one of these reasons beyond what its work explains, and how much of the wait
+// that was; nil where it is not worth telling. Whoever held what was waited for did not make that iteration long.
+func (c *explainer) slowDuring(q *ledger.Sequence, reasons ...ledger.SkipReason) (slow *account.Odd, ns int64) {
+	odd := c.l.Odd(c.e)
+	for i := range odd {
+		o := &odd[i]
+		n := o.Iteration.Number
+		passed := slices.ContainsFunc(q.Skips, func(s ledger.Skip) bool {
+			return s.First <= n && n <= s.Last && !s.Away && slices.Contains(reasons, s.Reason)
+		})
+		if !passed {
+			continue
+		}
+		during := min(o.Iteration.End, c.until(q)) - max(c.e.TileStart(n), q.Queued)
+		if excess := min(during, int64(o.Excess)); excess > ns && c.worth(account.Queue, excess) {
+			slow, ns = o, excess
+		}
+	}
+	return slow, ns
+}
+
+// behind tells of an iteration that made a wait longer than the work in it would have, and charges it with that part.
+func (c *explainer) behind(f *Finding, slow *account.Odd, ns int64) {
+	if slow == nil {
+		return
+	}
+	n := slow.Iteration.Number
+	why, culprits := c.blameOdd(slow)
+	for i := range culprits { // it may have come after some of it
+		culprits[i].NS = min(culprits[i].NS, ns)
+	}
+	f.Text += fmt.Sprintf(" %s of the wait was iteration %d, which took %s against an expected %s.%s", Span(ns), n, Span(slow.Iteration.Duration()), Span(int64(slow.Expected)), why)
+	f.Culprits = append(f.Culprits, Culprit{Kind: "iteration", ID: fmt.Sprint(n), Role: "slow", NS: ns})
+	f.Culprits = append(f.Culprits, culprits...)
+	if !slices.Contains(f.Iterations, n) {
+		f.Iterations = append(f.Iterations, n)
+	}
 }
 
 // mostNamed is how many requests are named for one wait: as many as mostly run at once.
@@ -241,7 +282,8 @@ func (c *explainer) sequenceLimit(q *ledger.Sequence, ns int64) {
 		f.Text += fmt.Sprintf(": all %.0f (max_num_seqs) were taken", limit)
 	}
 	stays := c.others(first, last, func(_ *ledger.Stint, f, l uint64) float64 { return float64(l - f + 1) })
-	f.Culprits = charge(ns, stays, func(n float64) string { return fmt.Sprintf("%.0f sequence-iterations of %d", n, last-first+1) })
+	slow, slept := c.slowDuring(q, ledger.SkipSequenceLimit)
+	f.Culprits = charge(ns-slept, stays, func(n float64) string { return fmt.Sprintf("%.0f sequence-iterations of %d", n, last-first+1) })
 	var names []string
 	for _, k := range f.Culprits {
 		names = append(names, k.ID)
@@ -250,6 +292,7 @@ func (c *explainer) sequenceLimit(q *ledger.Sequence, ns int64) {
 		f.Text += ". Longest there: " + list(names, 5)
 	}
 	f.Text += "."
+	c.behind(&f, slow, slept)
 	c.find(f)
 }
 
@@ -271,11 +314,13 @@ func (c *explainer) tokenBudget(q *ledger.Sequence, ns int64) {
 		}
 		return sum
 	})
-	f.Culprits = charge(ns, tokens, func(n float64) string { return fmt.Sprintf("%.0f tokens", n) })
+	slow, slept := c.slowDuring(q, ledger.SkipTokenBudget)
+	f.Culprits = charge(ns-slept, tokens, func(n float64) string { return fmt.Sprintf("%.0f tokens", n) })
 	if len(f.Culprits) > 0 {
 		f.Text += ", most of it by " + described(f.Culprits, 3)
 	}
 	f.Text += "."
+	c.behind(&f, slow, slept)
 	c.find(f)
 }
 

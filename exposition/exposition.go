@@ -98,7 +98,8 @@ func (ls Labels) Key() string {
 type Sample struct {
 	Labels Labels
 	Value  float64
-	At     int64 // Unix ms, if the page says so; else 0
+	Text   string // as it stood, where a float64 cannot hold every whole number any more (from 2⁵³); else ""
+	At     int64  // Unix ms, if the page says so; else 0
 }
 
 // NotANum is a sample whose value is no number.
@@ -259,9 +260,9 @@ func (r *reader) parse(b []byte) error {
 			r.family(r.named(string(name))).Unit = string(text)
 		case textparse.EntrySeries:
 			var ls labels.Labels
-			_, at, value := p.Series()
+			series, at, value := p.Series()
 			p.Labels(&ls)
-			if err := r.sample(ls, at, value); err != nil {
+			if err := r.sample(ls, at, value, series); err != nil {
 				return err
 			}
 		}
@@ -320,7 +321,7 @@ func (r *reader) family(name string) *Family {
 
 var errNoName = errors.New("a sample without a name")
 
-func (r *reader) sample(ls labels.Labels, at *int64, value float64) error {
+func (r *reader) sample(ls labels.Labels, at *int64, value float64, series []byte) error {
 	name, own := "", make(Labels, 0, ls.Len())
 	ls.Range(func(l labels.Label) {
 		if l.Name == labels.MetricName {
@@ -361,11 +362,23 @@ func (r *reader) sample(ls labels.Labels, at *int64, value float64) error {
 		return nil
 	}
 	s := Sample{Labels: own, Value: value}
+	if math.Abs(value) >= 1<<53 {
+		s.Text = after(series)
+	}
 	if at != nil {
 		s.At = *at
 	}
 	f.Samples = append(f.Samples, s)
 	return nil
+}
+
+// after is the word behind a series: its value as it stands on the page, of which the series is a slice.
+func after(series []byte) string {
+	fields := bytes.Fields(series[len(series):min(cap(series), len(series)+64)])
+	if len(fields) == 0 {
+		return ""
+	}
+	return string(fields[0])
 }
 
 func split(name string) (base, suffix string) {

@@ -115,6 +115,16 @@ func TestScanner(t *testing.T) {
 	}
 }
 
+// C47: above 2⁵³ the text tells apart what the number cannot.
+func TestLargeNumbersKeepTheirText(t *testing.T) {
+	p := Read([]byte("a{x=\"1\"} 9223372036854775792\nb 9223372036854775795 1700000000000\nc{} 7\n"))
+	for name, want := range map[string]string{"a": "9223372036854775792", "b": "9223372036854775795", "c": ""} {
+		if f := p.Family(name); f == nil || f.Samples[0].Text != want {
+			t.Errorf("%s: %+v", name, f)
+		}
+	}
+}
+
 func TestOpenMetrics(t *testing.T) {
 	p := Read([]byte("# TYPE a counter\n# HELP a Things.\na_total{x=\"1\"} 3 # {trace_id=\"t\"} 1\n# TYPE h histogram\nh_bucket{le=\"1.0\"} 1\nh_bucket{le=\"+Inf\"} 2\nh_count 2\nh_sum 5\n# TYPE v info\nv_info{version=\"1\"} 1\n# EOF\n"))
 	if len(p.Problems) > 0 {

@@ -61,6 +61,16 @@ func (h *Hist) Mean() float64 {
 	return h.Sum / h.Count
 }
 
+// Least is the smallest sum that observations of no less than zero can have in these buckets. A smaller Sum proves a negative one.
+func (h *Hist) Least() (sum float64) {
+	below, floor := 0.0, 0.0
+	for i, c := range h.Counts {
+		sum += (c - below) * max(floor, 0)
+		below, floor = c, h.Bounds[i]
+	}
+	return sum + (h.Count-below)*max(floor, 0)
+}
+
 // Since is what was observed after an earlier state of the same histogram. A count that has fallen is a restart: then all of it is new. Where
 // the bounds differ, only those that both have remain.
 func (h *Hist) Since(earlier *Hist) (d Hist, restarted bool) {

@@ -94,8 +94,8 @@ var registry = []Signal{
 	}},
 	{Name: "tokens.prompt", Kind: "counter", Unit: "{token}", Scope: "engine", Path: "token", Owner: "serving", Question: "How many prompt tokens are taken up, cached ones included?", Keep: "rollup", Series: 4096, Add: "sum", From: []Native{
 		{Producer: "llamacpp", Name: "llamacpp:prompt_tokens_total", Times: 1, Note: "computed ones only"},
-		{Producer: "sglang", Name: "sglang:prompt_tokens_total", Times: 1, Note: "counted when a request ends"},
-		{Producer: "trtllm", Name: "trtllm_prompt_tokens_total", Times: 1, Note: "counted when a request ends"},
+		{Producer: "sglang", Name: "sglang:prompt_tokens_total", Times: 1, Late: true},
+		{Producer: "trtllm", Name: "trtllm_prompt_tokens_total", Times: 1, Late: true},
 		{Producer: "trtllm", Name: "prompt_tokens_total", Times: 1},
 		{Producer: "vllm", Name: "vllm:prompt_tokens_total", Times: 1},
 	}},
@@ -106,7 +106,7 @@ var registry = []Signal{
 		{Producer: "vllm", Name: "vllm:request_prompt_tokens", Times: 1, Note: "observed when a request ends: its rate is what was asked for, not what is prefilled now"},
 	}},
 	{Name: "tokens.prompt_cached", Kind: "counter", Unit: "{token}", Scope: "engine", Path: "token", Owner: "serving", Question: "How many prompt tokens came from the prefix cache?", Keep: "rollup", Series: 4096, Add: "sum", From: []Native{
-		{Producer: "sglang", Name: "sglang:cached_tokens_total", Times: 1, Note: "counted when a request ends"},
+		{Producer: "sglang", Name: "sglang:cached_tokens_total", Times: 1, Late: true},
 		{Producer: "sglang", Name: "sglang:realtime_tokens_total", Times: 1, Where: map[string]string{"mode": "prefill_cache"}},
 		{Producer: "vllm", Name: "vllm:prompt_tokens_cached_total", Times: 1},
 	}},
@@ -116,10 +116,10 @@ var registry = []Signal{
 	}},
 	{Name: "tokens.generated", Kind: "counter", Unit: "{token}", Scope: "engine", Path: "token", Owner: "serving", Question: "Is anything coming out, and how much?", Keep: "rollup", Series: 4096, Add: "sum", From: []Native{
 		{Producer: "dynamo", Name: "dynamo_frontend_output_tokens_total", Times: 1},
-		{Producer: "llamacpp", Name: "llamacpp:tokens_predicted_total", Times: 1, Note: "counted when a request ends"},
-		{Producer: "sglang", Name: "sglang:generation_tokens_total", Times: 1, Note: "counted when a request ends"},
+		{Producer: "llamacpp", Name: "llamacpp:tokens_predicted_total", Times: 1, Late: true},
+		{Producer: "sglang", Name: "sglang:generation_tokens_total", Times: 1, Late: true},
 		{Producer: "sglang", Name: "sglang:realtime_tokens_total", Times: 1, Where: map[string]string{"mode": "decode"}},
-		{Producer: "trtllm", Name: "trtllm_generation_tokens_total", Times: 1, Note: "counted when a request ends"},
+		{Producer: "trtllm", Name: "trtllm_generation_tokens_total", Times: 1, Late: true},
 		{Producer: "trtllm", Name: "generation_tokens_total", Times: 1},
 		{Producer: "vllm", Name: "vllm:generation_tokens_total", Times: 1},
 	}},

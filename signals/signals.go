@@ -77,6 +77,7 @@ type Native struct {
 	Times        float64
 	Where        map[string]string // labels it must have
 	Until        string            // the first version that no longer has it; "" = it is current
+	Late         bool              // it moves only when a request ends
 	Note         string            // what to know when reading it
 	Begins, Ends string            // of a duration: from and to which moment
 }

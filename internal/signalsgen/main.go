@@ -17,6 +17,7 @@ import (
 type native struct {
 	Name, Kind, Until, Note, Begins, Ends string
 	Times                                 float64
+	Late                                  bool
 	Where                                 map[string]string
 }
 
@@ -119,6 +120,9 @@ func goFile(signals []signal) []byte {
 						fmt.Fprintf(&b, ", %s: %q", f.name, f.value)
 					}
 				}
+				if n.Late {
+					fmt.Fprintf(&b, ", Late: true")
+				}
 				if len(n.Where) > 0 {
 					fmt.Fprintf(&b, ", Where: map[string]string{")
 					for _, k := range slices.Sorted(maps.Keys(n.Where)) {
@@ -174,6 +178,9 @@ func (n *native) words() string {
 	}
 	if n.Begins != "" {
 		notes = append(notes, n.Begins+" → "+n.Ends)
+	}
+	if n.Late {
+		notes = append(notes, "moves when a request ends")
 	}
 	if n.Note != "" {
 		notes = append(notes, n.Note)

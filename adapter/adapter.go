@@ -1,0 +1,214 @@
+// Package adapter is the contract of what turns one producer's dialect into registered signals: who speaks, about what, in which unit, and
+// which of its values are none.
+package adapter
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/whylate/whylate/exposition"
+	"github.com/whylate/whylate/signals"
+)
+
+// Track is one native series over time, as it was read.
+type Track struct {
+	Target string // where it was read: an address, an instance, a file
+	Family string // native, without _bucket, _sum and _count
+	Type   exposition.Type
+	Labels exposition.Labels
+	Points []Point     // of everything but histograms, in order
+	Hists  []HistPoint // of a histogram, in order
+	NaN    int         // samples that were no number; they are not among Points
+}
+
+// Point is a value at a time.
+type Point struct {
+	At    int64 // Unix ns; 0 where the source does not say
+	Value float64
+	Text  string // as it stood, from 2⁵³ on, where the number is not exact; else ""
+}
+
+// HistPoint is a histogram's state at a time.
+type HistPoint struct {
+	At int64 // Unix ns; 0 where the source does not say
+	exposition.Hist
+}
+
+// Who is what a measurement is about. What the producer does not say is "".
+type Who struct {
+	Producer string // vllm, sglang, dcgm, …
+	Target   string
+	Model    string // as served, byte for byte
+	Rank     string // data-parallel
+	Role     string // prefill or decode where they are apart
+	Node     string
+	Workload string // namespace/pod that owns it
+	Device   string // UUID of a GPU; else node and index
+	Slice    string // instance of a partitioned GPU
+}
+
+// Engine is who without what distinguishes devices.
+func (w Who) Engine() Who {
+	w.Device, w.Slice = "", ""
+	return w
+}
+
+// String is a short name for tables and sentences.
+func (w Who) String() string {
+	if w.Device != "" {
+		return strings.TrimSuffix("GPU "+w.Device+" slice "+w.Slice, " slice ")
+	}
+	name := cmp.Or(exposition.Printable(w.Model, 60), w.Producer)
+	if w.Target != "" {
+		name += " on " + exposition.Printable(w.Target, 60)
+	}
+	if w.Role != "" {
+		name += " " + w.Role
+	}
+	if w.Rank != "" {
+		name += " rank " + w.Rank
+	}
+	return name
+}
+
+// Reading is a track that is understood: points and histograms in the signal's unit, without the values that are none.
+type Reading struct {
+	Track
+	Signal  *signals.Signal
+	Native  *signals.Native
+	Who     Who
+	Unknown map[string]int // why samples are no values, and how many
+}
+
+// Adapter understands one producer.
+type Adapter struct {
+	Producer string
+	// Owns reports whether a family is this producer's.
+	Owns func(family string) bool
+	// Who tells what a track is about; its Producer and Target are filled in already.
+	Who func(t *Track, w *Who)
+	// Value is a native value without a producer's ways of saying that there is none; a reason says so. Nil: all are values.
+	Value func(t *Track, p Point) (value float64, unknown string)
+}
+
+// Read are the readings of a track, none where it is not registered: one native series may serve several signals.
+func (a *Adapter) Read(t *Track) []*Reading {
+	var rs []*Reading
+	for _, m := range signals.Named(a.Producer, t.Family) {
+		if !has(t.Labels, m.Native.Where) {
+			continue
+		}
+		r := &Reading{Track: *t, Signal: m.Signal, Native: m.Native, Who: Who{Producer: a.Producer, Target: t.Target}}
+		if a.Who != nil {
+			a.Who(t, &r.Who)
+		}
+		a.values(r)
+		rs = append(rs, r)
+	}
+	return rs
+}
+
+func (a *Adapter) values(r *Reading) {
+	points := r.Points
+	r.Points = nil
+	if n := r.NaN; n > 0 {
+		r.unknown("not a number", n)
+	}
+	for _, p := range points {
+		value, why := p.Value, ""
+		if a.Value != nil {
+			value, why = a.Value(&r.Track, p)
+		}
+		if why != "" {
+			r.unknown(why, 1)
+			continue
+		}
+		r.Points = append(r.Points, Point{p.At, value * r.Native.Times, p.Text})
+	}
+	if r.Native.Times == 1 {
+		return
+	}
+	r.Hists = slices.Clone(r.Track.Hists)
+	for i := range r.Hists {
+		h := &r.Hists[i]
+		h.Bounds = slices.Clone(h.Bounds)
+		for k := range h.Bounds {
+			h.Bounds[k] *= r.Native.Times
+		}
+		h.Sum *= r.Native.Times
+	}
+}
+
+func (r *Reading) unknown(why string, n int) {
+	if r.Unknown == nil {
+		r.Unknown = map[string]int{}
+	}
+	r.Unknown[why] += n
+}
+
+// Reasons are why samples are no values, in order.
+func (r *Reading) Reasons() []string { return slices.Sorted(maps.Keys(r.Unknown)) }
+
+// Last is the newest value; false where there is none.
+func (r *Reading) Last() (float64, bool) {
+	if len(r.Points) == 0 {
+		return 0, false
+	}
+	return r.Points[len(r.Points)-1].Value, true
+}
+
+// Grown is by how much a counter grew between the first sight and the last, and over which time (ns, 0 where it is not known). A fall is a
+// restart: what is counted after it is all new. It is false with fewer than two values.
+func (r *Reading) Grown() (by float64, over int64, ok bool) {
+	if len(r.Points) < 2 {
+		return 0, 0, false
+	}
+	last := r.Points[0]
+	for _, p := range r.Points[1:] {
+		if p.Value < last.Value {
+			by += p.Value
+		} else {
+			by += p.Value - last.Value
+		}
+		last = p
+	}
+	if first := r.Points[0]; first.At != 0 && last.At > first.At {
+		over = last.At - first.At
+	}
+	return by, over, true
+}
+
+// Observed is what a histogram observed between the first sight and the last, and whether it is that: of a single sight it is everything since
+// its producer started.
+func (r *Reading) Observed() (h exposition.Hist, window bool) {
+	switch n := len(r.Hists); n {
+	case 0:
+		return exposition.Hist{}, false
+	case 1:
+		return r.Hists[0].Hist, false
+	}
+	h, _ = r.Hists[1].Since(&r.Hists[0].Hist)
+	for i := 2; i < len(r.Hists); i++ {
+		d, _ := r.Hists[i].Since(&r.Hists[i-1].Hist)
+		h = h.Plus(&d)
+	}
+	return h, true
+}
+
+func has(ls exposition.Labels, where map[string]string) bool {
+	for name, value := range where {
+		if ls.Get(name) != value {
+			return false
+		}
+	}
+	return true
+}
+
+// Prefixed owns every family with one of these prefixes.
+func Prefixed(prefixes ...string) func(string) bool {
+	return func(family string) bool {
+		return slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(family, p) })
+	}
+}

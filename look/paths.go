@@ -1,0 +1,178 @@
+package look
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/whylate/whylate/adapter"
+	"github.com/whylate/whylate/signals"
+)
+
+// State is how much is known of a path.
+type State string
+
+// The states. Nothing is green here: without an objective nobody knows what is good enough.
+const (
+	NotSeen State = "not seen"
+	Seen    State = "seen"
+	Hurt    State = "hurt" // a fact says so
+)
+
+// PathState is one of the four paths.
+type PathState struct {
+	Path   signals.Path `json:"path"`
+	State  State        `json:"state"`
+	Text   string       `json:"text"`             // the worst segment and its numbers
+	Switch string       `json:"switch,omitempty"` // what to switch on to see it
+}
+
+// measure is one number of a path, of the engine where it is worst.
+type measure struct {
+	worse float64 // the larger, the worse
+	who   adapter.Who
+	text  string
+}
+
+func paths(s *Scene, facts []Fact) []PathState {
+	states := []PathState{
+		requestPath(s), tokenPath(s), gpuPath(s),
+		{Path: signals.Quality, State: NotSeen, Switch: "no evaluation is known from what was read: send scores, per version"},
+	}
+	for i := range states {
+		if slices.ContainsFunc(facts, func(f Fact) bool { return f.Path == states[i].Path && f.Weight == Broken }) {
+			states[i].State = Hurt
+		}
+	}
+	return states
+}
+
+func requestPath(s *Scene) PathState {
+	ms := gauges(s, "request.waiting", func(v float64, w adapter.Who) string {
+		if r, ok := s.last("request.running", w); ok {
+			return fmt.Sprintf("%s waiting, %s running", count(v), count(r))
+		}
+		return count(v) + " waiting"
+	})
+	ms = append(ms, tails(s, "request.queue_time", "queue")...)
+	ms = append(ms, failures(s)...)
+	return state(signals.Request, ms, "give an engine's /metrics")
+}
+
+func tokenPath(s *Scene) PathState {
+	ms := tails(s, "gen_ai.server.time_to_first_token", "TTFT")
+	ms = append(ms, means(s, "gen_ai.server.time_per_output_token", "per output token")...)
+	if len(s.Of("gen_ai.server.time_per_output_token")) == 0 {
+		ms = append(ms, means(s, "itl", "between outputs")...)
+	}
+	for _, w := range s.Engines() {
+		if by, over, ok := s.grown("tokens.generated", w); ok && over > 0 {
+			ms = append(ms, measure{-by, w, rate(by, float64(over)/1e9) + " out"})
+		}
+	}
+	return state(signals.Token, ms, "TTFT and time per token: give an engine's /metrics, or traces")
+}
+
+func gpuPath(s *Scene) PathState {
+	ms := gauges(s, "kv.usage", func(v float64, w adapter.Who) string { return "KV cache " + share(v) })
+	p := state(signals.GPU, ms, "give the DCGM exporter's metrics, or run the agent on the host")
+	if p.State != NotSeen && !slices.ContainsFunc(s.Readings, func(r *adapter.Reading) bool { return r.Signal.Scope == signals.OfDevice }) {
+		p.Switch = "the device itself is not seen: give the DCGM exporter's metrics"
+	}
+	return p
+}
+
+func state(path signals.Path, ms []measure, otherwise string) PathState {
+	if len(ms) == 0 {
+		return PathState{Path: path, State: NotSeen, Switch: otherwise}
+	}
+	return PathState{Path: path, State: Seen, Text: worst(ms)}
+}
+
+// worst keeps of each kind of measure (its text without numbers) the worst one, and says whose it is.
+func worst(ms []measure) string {
+	var kept []measure
+	kind := func(m measure) string { return strings.Map(letters, m.text) }
+	for _, m := range ms {
+		i := slices.IndexFunc(kept, func(k measure) bool { return kind(k) == kind(m) })
+		if i < 0 {
+			kept = append(kept, m)
+		} else if m.worse > kept[i].worse {
+			kept[i] = m
+		}
+	}
+	var said []string
+	var last adapter.Who
+	for i, m := range kept {
+		text := m.text
+		if i == 0 || m.who != last {
+			text += " (" + m.who.String() + ")"
+		}
+		last = m.who
+		said = append(said, text)
+	}
+	return strings.Join(said, "; ")
+}
+
+func letters(r rune) rune {
+	if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' {
+		return r
+	}
+	return -1
+}
+
+func gauges(s *Scene, signal string, text func(float64, adapter.Who) string) (ms []measure) {
+	for _, w := range s.Engines() {
+		if v, ok := s.last(signal, w); ok {
+			ms = append(ms, measure{v, w, text(v, w)})
+		}
+	}
+	return ms
+}
+
+// tails are the p99 of a histogram, as far as its buckets tell.
+func tails(s *Scene, signal, name string) (ms []measure) {
+	for _, r := range s.Of(signal) {
+		h, _ := r.Observed()
+		if h.Count == 0 {
+			continue
+		}
+		q := h.Quantile(0.99)
+		text := fmt.Sprintf("%s p99 %s", name, between(q))
+		if m := h.Mean(); !math.IsNaN(m) {
+			text += ", mean " + seconds(m)
+		}
+		ms = append(ms, measure{cmp.Or(q.High, q.Low), r.Who.Engine(), text})
+	}
+	return ms
+}
+
+func means(s *Scene, signal, name string) (ms []measure) {
+	for _, r := range s.Of(signal) {
+		if h, _ := r.Observed(); h.Count > 0 && !math.IsNaN(h.Mean()) {
+			ms = append(ms, measure{h.Mean(), r.Who.Engine(), seconds(h.Mean()) + " " + name})
+		}
+	}
+	return ms
+}
+
+func failures(s *Scene) (ms []measure) {
+	for _, w := range s.Engines() {
+		failed, ended := s.recent("request.failed", w), s.recent("request.finished", w)
+		for _, r := range s.about("request.finished", w) {
+			if reason := r.Labels.Get("finished_reason"); reason == "abort" || reason == "error" {
+				n, _, ok := r.Grown()
+				if !ok {
+					n, _ = r.Last()
+				}
+				failed, ended = failed+n, ended-n
+			}
+		}
+		if failed > 0 {
+			ms = append(ms, measure{failed / (failed + ended), w, fmt.Sprintf("%s of %s failed or were aborted", count(failed), count(failed+ended))})
+		}
+	}
+	return ms
+}

@@ -1,0 +1,264 @@
+package look
+
+import (
+	"bytes"
+	"cmp"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/whylate/whylate/adapter"
+	"github.com/whylate/whylate/exposition"
+)
+
+// Options say how inputs are read.
+type Options struct {
+	Interval time.Duration // between scrapes of one target where nothing says it; 0 = it stays unknown
+	Most     int64         // bytes of one input, unpacked; 0 = 256 MiB
+}
+
+// Read reads inputs into a scene. What cannot be read of one is told in its source, and costs nothing else.
+func Read(ctx context.Context, inputs []Input, o Options) (*Scene, error) {
+	if o.Most == 0 {
+		o.Most = 256 << 20
+	}
+	r := reader{scene: &Scene{}, options: o, tracks: map[string]*adapter.Track{}, scrapes: map[string]int{}}
+	for _, in := range inputs {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		r.read(in)
+	}
+	r.understand()
+	return r.scene, nil
+}
+
+type reader struct {
+	scene   *Scene
+	options Options
+	tracks  map[string]*adapter.Track // by target, family and labels
+	scrapes map[string]int            // by target
+}
+
+func (r *reader) read(in Input) {
+	src := Source{Name: in.Name, Target: in.Target}
+	b, err := r.content(in)
+	if err != nil {
+		src.Kind = "unreadable"
+		src.Problems = append(src.Problems, err.Error())
+	} else {
+		r.recognise(in, &src, b)
+	}
+	r.scene.Sources = append(r.scene.Sources, src)
+}
+
+func (r *reader) content(in Input) ([]byte, error) {
+	f, err := in.Open()
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	head := make([]byte, 2)
+	n, err := io.ReadFull(f, head)
+	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+		return nil, err
+	}
+	rest := io.MultiReader(bytes.NewReader(head[:n]), f)
+	if n == 2 && head[0] == 0x1f && head[1] == 0x8b {
+		z, err := gzip.NewReader(rest)
+		if err != nil {
+			return nil, fmt.Errorf("gzip: %w", err)
+		}
+		rest = z
+	}
+	b, err := io.ReadAll(io.LimitReader(rest, r.options.Most+1))
+	if err != nil {
+		return nil, fmt.Errorf("after %d bytes: %w", len(b), err)
+	}
+	if int64(len(b)) > r.options.Most {
+		return nil, fmt.Errorf("over %d MiB unpacked: cut it, or read a part", r.options.Most>>20)
+	}
+	return b, nil
+}
+
+// recognise decides by content what an input is. Names decide only where content cannot: a file of queries is text like any other.
+func (r *reader) recognise(in Input, src *Source, b []byte) {
+	text := bytes.TrimLeft(b, " \t\r\n\ufeff")
+	switch {
+	case len(text) == 0:
+		src.Kind = "empty"
+		src.Problems = append(src.Problems, "it is empty: absent, not zero")
+	case filepath.Ext(in.Name) == ".promql":
+		src.Kind = "queries"
+		r.queries(in.Name, string(b))
+	case text[0] == '{' || text[0] == '[':
+		r.json(in, src, text)
+	case text[0] == '<':
+		src.Kind = "HTML"
+		src.Problems = append(src.Problems, "a web page, no metrics: a login page, a proxy's error, or the wrong path ('/metrics' is usual)")
+	default:
+		r.page(in, src, b)
+	}
+}
+
+func (r *reader) page(in Input, src *Source, b []byte) {
+	page := exposition.Read(b)
+	src.Kind = "metrics"
+	for _, p := range page.Problems {
+		src.Problems = append(src.Problems, p.String())
+	}
+	if len(page.Families) == 0 {
+		src.Kind = "unknown"
+		src.Problems = []string{"neither metrics nor anything else that is known"}
+		return
+	}
+	at := in.At
+	if at == 0 && r.options.Interval > 0 {
+		at = int64(1+r.scrapes[in.Target]) * int64(r.options.Interval)
+	}
+	r.scrapes[in.Target]++
+	for _, f := range page.Families {
+		for _, s := range f.Samples {
+			t := r.track(in.Target, f.Name, f.Type, s.Labels)
+			t.Points = append(t.Points, adapter.Point{At: cmp.Or(s.At*1e6, at), Value: s.Value, Text: s.Text})
+		}
+		for _, h := range f.Histograms {
+			t := r.track(in.Target, f.Name, f.Type, h.Labels)
+			t.Hists = append(t.Hists, adapter.HistPoint{At: at, Hist: h})
+		}
+		for _, n := range f.NaN {
+			r.track(in.Target, f.Name, f.Type, n.Labels).NaN++
+		}
+	}
+}
+
+func (r *reader) track(target, family string, kind exposition.Type, ls exposition.Labels) *adapter.Track {
+	key := target + "\xff" + family + "\xff" + ls.Key()
+	t := r.tracks[key]
+	if t == nil {
+		t = &adapter.Track{Target: target, Family: family, Type: kind, Labels: ls}
+		r.tracks[key] = t
+		r.scene.Tracks = append(r.scene.Tracks, t)
+	}
+	return t
+}
+
+func (r *reader) json(in Input, src *Source, b []byte) {
+	var answer struct {
+		Status string `json:"status"`
+		Error  string `json:"error"`
+		Data   *struct {
+			ResultType string         `json:"resultType"`
+			Result     []promqlSeries `json:"result"`
+		} `json:"data"`
+	}
+	if json.Unmarshal(b, &answer) == nil && answer.Status != "" {
+		src.Kind = "Prometheus answer"
+		if answer.Status != "success" || answer.Data == nil {
+			src.Problems = append(src.Problems, "the query failed: "+exposition.Printable(answer.Error, 200))
+			return
+		}
+		for _, s := range answer.Data.Result {
+			r.series(in.Target, src, s)
+		}
+		return
+	}
+	src.Kind = "JSON"
+	src.Problems = append(src.Problems, "JSON of a kind that is not known")
+}
+
+type promqlSeries struct {
+	Metric map[string]string    `json:"metric"`
+	Values [][2]json.RawMessage `json:"values"`
+	Value  *[2]json.RawMessage  `json:"value"`
+}
+
+func (r *reader) series(target string, src *Source, s promqlSeries) {
+	var ls exposition.Labels
+	for name, value := range s.Metric {
+		if name != "__name__" {
+			ls = append(ls, exposition.Label{Name: name, Value: value})
+		}
+	}
+	slices.SortFunc(ls, func(a, b exposition.Label) int { return cmp.Compare(a.Name, b.Name) })
+	// Who speaks is in the labels, not in the file.
+	t := r.track(cmp.Or(s.Metric["instance"], target), s.Metric["__name__"], exposition.Unknown, ls)
+	values := s.Values
+	if s.Value != nil {
+		values = append(values, *s.Value)
+	}
+	for _, v := range values {
+		var at float64
+		var text string
+		if json.Unmarshal(v[0], &at) != nil || json.Unmarshal(v[1], &text) != nil {
+			src.Problems = append(src.Problems, "a sample is no [time, \"value\"]: "+exposition.Printable(string(v[0])+" "+string(v[1]), 60))
+			continue
+		}
+		value, ok := number(text)
+		if !ok {
+			t.NaN++
+			continue
+		}
+		p := adapter.Point{At: int64(at * 1e9), Value: value}
+		if value >= 1<<53 {
+			p.Text = text
+		}
+		t.Points = append(t.Points, p)
+	}
+}
+
+// queries takes a file of queries: one a line, a comment "# panel: NAME" names the next.
+func (r *reader) queries(source, text string) {
+	panel := ""
+	for i, line := range strings.Split(text, "\n") {
+		line = strings.TrimSpace(line)
+		comment, isComment := strings.CutPrefix(line, "#")
+		switch {
+		case line == "":
+		case isComment:
+			if name, ok := strings.CutPrefix(strings.TrimSpace(comment), "panel:"); ok {
+				panel = strings.TrimSpace(name)
+			}
+		default:
+			r.scene.Queries = append(r.scene.Queries, Query{source, i + 1, panel, line})
+			panel = ""
+		}
+	}
+}
+
+// understand lets the adapters read what is theirs.
+func (r *reader) understand() {
+	for _, t := range r.scene.Tracks {
+		for i := range adapters {
+			if a := &adapters[i]; a.Owns(t.Family) {
+				r.scene.Readings = append(r.scene.Readings, a.Read(t)...)
+				break
+			}
+		}
+	}
+	loneRanks(r.scene.Readings)
+}
+
+// loneRanks forgets the rank of an engine that has no other: a number for which there is no second says nothing.
+func loneRanks(rs []*adapter.Reading) {
+	ranks := map[[2]string]map[string]bool{}
+	for _, r := range rs {
+		key := [2]string{r.Target, r.Who.Model}
+		if ranks[key] == nil {
+			ranks[key] = map[string]bool{}
+		}
+		ranks[key][r.Who.Rank] = true
+	}
+	for _, r := range rs {
+		if len(ranks[[2]string{r.Target, r.Who.Model}]) == 1 {
+			r.Who.Rank = ""
+		}
+	}
+}

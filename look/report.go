@@ -1,0 +1,185 @@
+package look
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/whylate/whylate/adapter"
+	"github.com/whylate/whylate/exposition"
+)
+
+// Report is what a look shows: what is there, the four paths, what is certain, and what to do next.
+type Report struct {
+	Found    []Found     `json:"found"`
+	Paths    []PathState `json:"paths"`
+	Facts    []Fact      `json:"facts"`
+	Problems []string    `json:"problems,omitempty"` // what of the inputs could not be taken
+	Next     string      `json:"next"`
+}
+
+// Found is something that speaks.
+type Found struct {
+	Producer string   `json:"producer"`
+	Models   []string `json:"models,omitempty"`
+	Targets  []string `json:"targets"`
+	Ranks    int      `json:"ranks,omitempty"` // data-parallel ranks; they are no replicas
+	Devices  int      `json:"devices,omitempty"`
+}
+
+// Judge makes the report of a scene.
+func Judge(s *Scene) *Report {
+	r := &Report{Found: found(s), Facts: judge(s)}
+	r.Paths = paths(s, r.Facts)
+	for _, src := range s.Sources {
+		for _, p := range src.Problems {
+			r.Problems = append(r.Problems, exposition.Printable(src.Name, 80)+": "+p)
+		}
+	}
+	r.Next = next(s, r)
+	return r
+}
+
+func found(s *Scene) (fs []Found) {
+	ranks := map[string]map[string]bool{}
+	devices := map[string]map[string]bool{}
+	for _, r := range s.Readings {
+		i := slices.IndexFunc(fs, func(f Found) bool { return f.Producer == r.Who.Producer })
+		if i < 0 {
+			i = len(fs)
+			fs = append(fs, Found{Producer: r.Who.Producer})
+			ranks[r.Who.Producer], devices[r.Who.Producer] = map[string]bool{}, map[string]bool{}
+		}
+		f := &fs[i]
+		f.Models, f.Targets = with(f.Models, r.Who.Model), with(f.Targets, r.Target)
+		if r.Who.Rank != "" {
+			ranks[f.Producer][r.Target+"\xff"+r.Who.Rank] = true
+		}
+		if r.Who.Device != "" {
+			devices[f.Producer][r.Who.Device] = true
+		}
+	}
+	for i := range fs {
+		if n := len(ranks[fs[i].Producer]); n > len(fs[i].Targets) {
+			fs[i].Ranks = n
+		}
+		fs[i].Devices = len(devices[fs[i].Producer])
+	}
+	return fs
+}
+
+func with(list []string, s string) []string {
+	if s == "" || slices.Contains(list, s) {
+		return list
+	}
+	return append(list, s)
+}
+
+func next(s *Scene, r *Report) string {
+	watched := slices.ContainsFunc(s.Readings, func(r *adapter.Reading) bool { return len(r.Points) > 1 || len(r.Hists) > 1 })
+	switch {
+	case len(r.Found) == 0:
+		return "No engine, gateway or GPU was recognised. 'whylate look http://HOST:PORT/metrics' reads an engine itself."
+	case !watched:
+		return "One scrape of each is counters since their start. Give two of the same target, or its address, to see what happens now."
+	}
+	return "To see who shared which iteration, and why a request waited, put the probe into the engine: docs/probe.md, then 'whylate explain REQUEST'."
+}
+
+// Text prints the report for a terminal of that many columns.
+func (r *Report) Text(w io.Writer, columns int) error {
+	p := &printer{w: w, columns: max(columns, 60)}
+	for _, f := range r.Found {
+		var of []string
+		if len(f.Models) > 0 {
+			of = append(of, list(f.Models, 4, 60))
+		}
+		of = append(of, plural(len(f.Targets), "target", "targets"))
+		if f.Ranks > 0 {
+			of = append(of, plural(f.Ranks, "data-parallel rank", "data-parallel ranks"))
+		}
+		if f.Devices > 0 {
+			of = append(of, plural(f.Devices, "GPU", "GPUs"))
+		}
+		name := title[f.Producer]
+		p.row("found", name+": "+strings.Join(of, ", "))
+	}
+	if len(r.Found) == 0 {
+		p.row("found", "nothing that is known")
+	}
+	p.line("")
+	for _, s := range r.Paths {
+		text := s.Text
+		if s.State == NotSeen {
+			text = "not seen: " + s.Switch
+		} else if s.Switch != "" {
+			text += "; " + s.Switch
+		}
+		p.row(string(s.Path), text)
+	}
+	for i, f := range r.Facts {
+		if i == 0 {
+			p.line("")
+		}
+		p.row(mark[f.Weight], sentence(f.Text, f.Instead, f.Do))
+	}
+	if len(r.Problems) > 0 {
+		p.line("")
+		for i, s := range r.Problems {
+			if i == 10 {
+				p.row("", plural(len(r.Problems)-i, "more", "more")+"; -o json has them all")
+				break
+			}
+			p.row("not read", s)
+		}
+	}
+	p.line("")
+	p.row("next", r.Next)
+	return p.err
+}
+
+var mark = map[Weight]string{Broken: "BROKEN", Wrong: "wrong", Notice: "note"}
+
+func list(names []string, most, width int) string {
+	var shown []string
+	for i, n := range names {
+		if i == most && len(names) > most+1 {
+			shown = append(shown, fmt.Sprintf("%d more", len(names)-most))
+			break
+		}
+		shown = append(shown, exposition.Printable(n, width))
+	}
+	return strings.Join(shown, ", ")
+}
+
+// printer writes rows of a narrow first column and wrapped text.
+type printer struct {
+	w       io.Writer
+	columns int
+	err     error
+}
+
+const margin = 10
+
+func (p *printer) line(s string) {
+	if p.err == nil {
+		_, p.err = fmt.Fprintln(p.w, strings.TrimRight(s, " "))
+	}
+}
+
+func (p *printer) row(name, text string) {
+	line := fmt.Sprintf("%-*s", margin, name)
+	empty := true
+	for _, word := range strings.Fields(text) {
+		if !empty && len([]rune(line))+1+len([]rune(word)) > p.columns {
+			p.line(line)
+			line, empty = strings.Repeat(" ", margin), true
+		}
+		if !empty {
+			line += " "
+		}
+		line, empty = line+word, false
+	}
+	p.line(line)
+}

@@ -1,0 +1,64 @@
+package look
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/whylate/whylate/signals"
+)
+
+// Weight orders facts.
+type Weight int
+
+// The weights: the service does not do its work; a measurement is certainly wrong; something is to be known when reading the rest.
+const (
+	Broken Weight = iota
+	Wrong
+	Notice
+)
+
+// MarshalText gives a weight its name.
+func (w Weight) MarshalText() ([]byte, error) {
+	return []byte([]string{"broken", "wrong", "notice"}[w]), nil
+}
+
+// Fact is something that is certain from what was read.
+type Fact struct {
+	ID      string       `json:"id"` // of its rule
+	Weight  Weight       `json:"weight"`
+	Path    signals.Path `json:"path"`
+	About   string       `json:"about,omitempty"`
+	Text    string       `json:"text"`              // what, with its numbers
+	Instead string       `json:"instead,omitempty"` // what can be said or used in its place
+	Do      string       `json:"do,omitempty"`      // what to do
+}
+
+// rule finds facts of one kind in a scene, and takes out of the evidence what is none.
+type rule struct {
+	id   string
+	find func(*Scene) []Fact
+}
+
+// rules in the order in which they run: what discredits a reading comes before what relies on it.
+var rules = []rule{
+	{"ttft-impossible", ttftImpossible},
+	{"progress", progress},
+	{"ranks-uneven", ranksUneven},
+	{"itl-is-per-step", itlPerStep},
+	{"prompt-throughput", promptThroughput},
+	{"mixed-versions", mixedVersions},
+	{"bucket-edges", bucketEdges},
+	{"queries", checkQueries},
+}
+
+func judge(s *Scene) []Fact {
+	var facts []Fact
+	for _, r := range rules {
+		for _, f := range r.find(s) {
+			f.ID = r.id
+			facts = append(facts, f)
+		}
+	}
+	slices.SortStableFunc(facts, func(a, b Fact) int { return cmp.Compare(a.Weight, b.Weight) })
+	return facts
+}

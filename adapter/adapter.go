@@ -60,7 +60,7 @@ func (w Who) String() string {
 	if w.Device != "" {
 		return strings.TrimSuffix("GPU "+w.Device+" slice "+w.Slice, " slice ")
 	}
-	name := cmp.Or(exposition.Printable(w.Model, 60), w.Producer)
+	name := cmp.Or(exposition.Printable(w.Model, 60), Title(w.Producer))
 	if w.Target != "" {
 		name += " on " + exposition.Printable(w.Target, 60)
 	}
@@ -72,6 +72,11 @@ func (w Who) String() string {
 	}
 	return name
 }
+
+var titles = map[string]string{"vllm": "vLLM", "sglang": "SGLang", "trtllm": "TensorRT-LLM", "tgi": "TGI", "llamacpp": "llama.cpp", "dynamo": "Dynamo", "litellm": "LiteLLM", "epp": "llm-d's endpoint picker", "dcgm": "DCGM exporter"}
+
+// Title is how people call a producer.
+func Title(producer string) string { return cmp.Or(titles[producer], producer) }
 
 // Reading is a track that is understood: points and histograms in the signal's unit, without the values that are none.
 type Reading struct {
@@ -89,12 +94,17 @@ type Adapter struct {
 	Owns func(family string) bool
 	// Who tells what a track is about; its Producer and Target are filled in already.
 	Who func(t *Track, w *Who)
+	// Twin reports that a track repeats what another series of the same engine says, such as each of its tensor-parallel ranks. May be nil.
+	Twin func(t *Track) bool
 	// Value is a native value without a producer's ways of saying that there is none; a reason says so. Nil: all are values.
 	Value func(t *Track, p Point) (value float64, unknown string)
 }
 
 // Read are the readings of a track, none where it is not registered: one native series may serve several signals.
 func (a *Adapter) Read(t *Track) []*Reading {
+	if a.Twin != nil && a.Twin(t) {
+		return nil
+	}
 	var rs []*Reading
 	for _, m := range signals.Named(a.Producer, t.Family) {
 		if !has(t.Labels, m.Native.Where) {
@@ -204,6 +214,36 @@ func has(ls exposition.Labels, where map[string]string) bool {
 		}
 	}
 	return true
+}
+
+// Best leaves of readings that say the same signal of the same engine under several names only those under the best one: a current name
+// before an outdated one, one that is live before one that moves when requests end, a later one in the registry before an earlier one.
+func Best(rs []*Reading) []*Reading {
+	type key struct {
+		who    Who
+		signal string
+	}
+	best := map[key]*signals.Native{}
+	for _, r := range rs {
+		k := key{r.Who, r.Signal.Name}
+		if b := best[k]; b == nil || better(r.Signal, r.Native, b) {
+			best[k] = r.Native
+		}
+	}
+	return slices.DeleteFunc(rs, func(r *Reading) bool { return best[key{r.Who, r.Signal.Name}] != r.Native })
+}
+
+func better(s *signals.Signal, a, b *signals.Native) bool {
+	place := func(n *signals.Native) int {
+		return slices.IndexFunc(s.From, func(f signals.Native) bool { return f.Producer == n.Producer && f.Name == n.Name && maps.Equal(f.Where, n.Where) })
+	}
+	switch {
+	case (a.Until == "") != (b.Until == ""):
+		return a.Until == ""
+	case a.Late != b.Late:
+		return !a.Late
+	}
+	return place(a) > place(b)
 }
 
 // Prefixed owns every family with one of these prefixes.

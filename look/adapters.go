@@ -2,13 +2,16 @@ package look
 
 import (
 	"github.com/whylate/whylate/adapter"
+	"github.com/whylate/whylate/adapter/dynamo"
+	"github.com/whylate/whylate/adapter/litellm"
+	"github.com/whylate/whylate/adapter/llamacpp"
+	"github.com/whylate/whylate/adapter/sglang"
+	"github.com/whylate/whylate/adapter/tgi"
+	"github.com/whylate/whylate/adapter/trtllm"
 	"github.com/whylate/whylate/adapter/vllm"
 )
 
-// adapters are asked in this order whose a family is.
+// adapters are asked in this order whose a family is. TensorRT-LLM comes last: its older servers use names without a prefix.
 var adapters = []adapter.Adapter{
-	vllm.Metrics,
+	vllm.Metrics, sglang.Metrics, tgi.Metrics, llamacpp.Metrics, dynamo.Metrics, litellm.Metrics, trtllm.Metrics,
 }
-
-// title is how a producer is called.
-var title = map[string]string{"vllm": "vLLM", "sglang": "SGLang", "trtllm": "TensorRT-LLM", "tgi": "TGI", "llamacpp": "llama.cpp", "dynamo": "Dynamo", "litellm": "LiteLLM", "epp": "llm-d endpoint picker", "dcgm": "DCGM exporter"}

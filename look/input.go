@@ -24,7 +24,7 @@ type Input struct {
 }
 
 // Files are the inputs that paths name: files, and folders with all that lies in them. Scrapes of one target are those whose names differ in
-// a number alone: engine.t0.prom and engine.t1.prom, or 1773219000000.prom and 1773219060000.prom in one folder.
+// their order or time alone: engine.t0.prom and engine.t1.prom, or 1773219000000.prom and 1773219060000.prom in one folder.
 func Files(paths ...string) ([]Input, error) {
 	var inputs []Input
 	for _, path := range paths {
@@ -50,7 +50,7 @@ func Files(paths ...string) ([]Input, error) {
 }
 
 var (
-	numbered = regexp.MustCompile(`^(?:(.*)[.\-_])?t?(\d{1,19})$`)
+	numbered = regexp.MustCompile(`^(?:(.*)[.\-_])?(?:t(\d{1,6})|(\d{9,19}))$`)
 	unixMS   = regexp.MustCompile(`^\d{13}$`)
 )
 
@@ -68,8 +68,8 @@ func file(path, root string) Input {
 		if m[1] == "" { // a bundle: the folder is the target's
 			in.Target = filepath.Dir(name)
 		}
-		in.Order, _ = strconv.ParseInt(m[2], 10, 64)
-		if unixMS.MatchString(m[2]) {
+		in.Order, _ = strconv.ParseInt(m[2]+m[3], 10, 64)
+		if unixMS.MatchString(m[3]) {
 			in.At = in.Order * 1e6
 		}
 	}

@@ -56,9 +56,32 @@ func requestPath(s *Scene) PathState {
 		}
 		return count(v) + " waiting"
 	})
+	if len(ms) == 0 {
+		ms = gauges(s, "request.running", func(v float64, _ adapter.Who) string { return count(v) + " running" })
+	}
 	ms = append(ms, tails(s, "request.queue_time", "queue")...)
 	ms = append(ms, failures(s)...)
-	return state(signals.Request, ms, "give an engine's /metrics")
+	p := state(signals.Request, ms, "give an engine's /metrics")
+	if len(s.Engines()) > 1 && p.State == Seen {
+		p.Text = everybody(s) + p.Text
+	}
+	return p
+}
+
+// everybody is the load of all engines together; the worst of them follows.
+func everybody(s *Scene) string {
+	var running, waiting float64
+	n := 0
+	for _, w := range s.Engines() {
+		if r, ok := s.last("request.running", w); ok && w.Producer != "dynamo" { // the front end's requests are the engines' again
+			q, _ := s.last("request.waiting", w)
+			running, waiting, n = running+r, waiting+q, n+1
+		}
+	}
+	if n < 2 {
+		return ""
+	}
+	return fmt.Sprintf("in all %s running, %s waiting; worst: ", count(running), count(waiting))
 }
 
 func tokenPath(s *Scene) PathState {
@@ -77,11 +100,24 @@ func tokenPath(s *Scene) PathState {
 
 func gpuPath(s *Scene) PathState {
 	ms := gauges(s, "kv.usage", func(v float64, w adapter.Who) string { return "KV cache " + share(v) })
+	ms = append(ms, capacity(s)...)
 	p := state(signals.GPU, ms, "give the DCGM exporter's metrics, or run the agent on the host")
 	if p.State != NotSeen && !slices.ContainsFunc(s.Readings, func(r *adapter.Reading) bool { return r.Signal.Scope == signals.OfDevice }) {
 		p.Switch = "the device itself is not seen: give the DCGM exporter's metrics"
 	}
 	return p
+}
+
+// capacity is how many tokens fit into an engine's cache; the smallest is the worst. What stands there as None is not known.
+func capacity(s *Scene) (ms []measure) {
+	for _, r := range s.Of("kv.config") {
+		blocks, ok := number(r.Labels.Get("num_gpu_blocks"))
+		size, ok2 := number(r.Labels.Get("block_size"))
+		if ok && ok2 {
+			ms = append(ms, measure{-blocks * size, r.Who.Engine(), "room for " + count(blocks*size) + " tokens"})
+		}
+	}
+	return ms
 }
 
 func state(path signals.Path, ms []measure, otherwise string) PathState {
@@ -170,7 +206,10 @@ func failures(s *Scene) (ms []measure) {
 				failed, ended = failed+n, ended-n
 			}
 		}
-		if failed > 0 {
+		switch {
+		case failed > 0 && ended == 0: // how many did not is not told
+			ms = append(ms, measure{failed, w, count(failed) + " failed"})
+		case failed > 0:
 			ms = append(ms, measure{failed / (failed + ended), w, fmt.Sprintf("%s of %s failed or were aborted", count(failed), count(failed+ended))})
 		}
 	}

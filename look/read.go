@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/whylate/whylate/adapter"
+	"github.com/whylate/whylate/adapter/trtllm"
 	"github.com/whylate/whylate/exposition"
 )
 
@@ -170,6 +171,12 @@ func (r *reader) json(in Input, src *Source, b []byte) {
 		}
 		return
 	}
+	if it, err := trtllm.ReadIterations(in.Target, b); err == nil {
+		src.Kind = "iteration statistics of TensorRT-LLM"
+		r.scene.Iterations = append(r.scene.Iterations, Iterations{in.Target, it})
+		r.scene.Tracks = append(r.scene.Tracks, it.Tracks...)
+		return
+	}
 	src.Kind = "JSON"
 	src.Problems = append(src.Problems, "JSON of a kind that is not known")
 }
@@ -244,6 +251,7 @@ func (r *reader) understand() {
 		}
 	}
 	loneRanks(r.scene.Readings)
+	r.scene.Readings = adapter.Best(r.scene.Readings)
 }
 
 // loneRanks forgets the rank of an engine that has no other: a number for which there is no second says nothing.

@@ -23,6 +23,7 @@ type Report struct {
 type Found struct {
 	Producer string   `json:"producer"`
 	Models   []string `json:"models,omitempty"`
+	Unnamed  bool     `json:"unnamed,omitempty"` // some of it names no model where it should
 	Targets  []string `json:"targets"`
 	Ranks    int      `json:"ranks,omitempty"` // data-parallel ranks; they are no replicas
 	Devices  int      `json:"devices,omitempty"`
@@ -53,6 +54,7 @@ func found(s *Scene) (fs []Found) {
 		}
 		f := &fs[i]
 		f.Models, f.Targets = with(f.Models, r.Who.Model), with(f.Targets, r.Target)
+		f.Unnamed = f.Unnamed || r.Who.Model == "" && r.Labels.Get("model_name") != ""
 		if r.Who.Rank != "" {
 			ranks[f.Producer][r.Target+"\xff"+r.Who.Rank] = true
 		}
@@ -93,7 +95,13 @@ func (r *Report) Text(w io.Writer, columns int) error {
 	for _, f := range r.Found {
 		var of []string
 		if len(f.Models) > 0 {
+			if len(f.Models) > 1 {
+				of = append(of, plural(len(f.Models), "model", "models"))
+			}
 			of = append(of, list(f.Models, 4, 60))
+		}
+		if f.Unnamed {
+			of = append(of, "a model that the server does not know")
 		}
 		of = append(of, plural(len(f.Targets), "target", "targets"))
 		if f.Ranks > 0 {
@@ -102,7 +110,7 @@ func (r *Report) Text(w io.Writer, columns int) error {
 		if f.Devices > 0 {
 			of = append(of, plural(f.Devices, "GPU", "GPUs"))
 		}
-		name := title[f.Producer]
+		name := adapter.Title(f.Producer)
 		p.row("found", name+": "+strings.Join(of, ", "))
 	}
 	if len(r.Found) == 0 {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/whylate/whylate/adapter"
 	"github.com/whylate/whylate/exposition"
 )
 
@@ -43,8 +44,8 @@ func mixedVersions(s *Scene) (facts []Fact) {
 		for _, o := range slices.Sorted(maps.Keys(names[p])) {
 			renames = append(renames, o+" is "+names[p][o])
 		}
-		facts = append(facts, Fact{Weight: Notice, Path: "request", About: title[p],
-			Text: fmt.Sprintf("Mixed versions of %s: %s by old names, %s by new ones. Read as one here: %s. %s", title[p], speak(old[p]), speak(current[p]), strings.Join(renames, "; "), sideBySide(s, p)),
+		facts = append(facts, Fact{Weight: Notice, Path: "request", About: adapter.Title(p),
+			Text: fmt.Sprintf("Mixed versions of %s: %s by old names, %s by new ones. Read as one here: %s. %s", adapter.Title(p), speak(old[p]), speak(current[p]), strings.Join(renames, "; "), sideBySide(s, p)),
 			Do:   "A difference across the upgrade is no difference of one series."})
 	}
 	return facts

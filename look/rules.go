@@ -41,12 +41,19 @@ type rule struct {
 
 // rules in the order in which they run: what discredits a reading comes before what relies on it.
 var rules = []rule{
-	{"ttft-impossible", ttftImpossible},
+	{"time-impossible", ttftImpossible},
+	{"clocks-apart", clocksApart},
+	{"hit-rate-gauge", hitRateGauge},
+	{"throughput-gauge", throughputGauge},
+	{"no-first-token", noFirstToken},
 	{"progress", progress},
 	{"ranks-uneven", ranksUneven},
 	{"itl-is-per-step", itlPerStep},
 	{"prompt-throughput", promptThroughput},
 	{"mixed-versions", mixedVersions},
+	{"gone-with-a-version", goneWithAVersion},
+	{"iteration-statistics", iterationStatistics},
+	{"labels-explode", labelsExplode},
 	{"bucket-edges", bucketEdges},
 	{"queries", checkQueries},
 }

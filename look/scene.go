@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/whylate/whylate/adapter"
+	"github.com/whylate/whylate/adapter/trtllm"
 )
 
 // Scene is everything that was read.
@@ -13,6 +14,8 @@ type Scene struct {
 	Tracks   []*adapter.Track   // native, all of them
 	Readings []*adapter.Reading // those that are understood
 	Queries  []Query            // of dashboards, to be checked against what is there
+
+	Iterations []Iterations // statistics of TensorRT-LLM
 
 	invalid map[*adapter.Reading]string // readings that are no evidence, and why
 }
@@ -23,6 +26,12 @@ type Source struct {
 	Target   string   // whom it speaks of, where it is one
 	Kind     string   // what it was recognised as
 	Problems []string // what of it could not be taken
+}
+
+// Iterations are what one target's statistics say of its iterations.
+type Iterations struct {
+	Target string
+	*trtllm.Iterations
 }
 
 // Query is a query of a dashboard.

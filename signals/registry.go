@@ -4,6 +4,7 @@ package signals
 
 var registry = []Signal{
 	{Name: "request.running", Kind: "gauge", Unit: "{request}", Scope: "engine", Path: "request", Owner: "serving", Question: "How many sequences share each iteration?", Keep: "rollup", Series: 4096, Add: "sum", From: []Native{
+		{Producer: "dynamo", Name: "dynamo_frontend_inflight_requests", Times: 1},
 		{Producer: "dynamo", Name: "dynamo_frontend_active_requests", Times: 1, Note: "whole life in the front end, the queue included"},
 		{Producer: "epp", Name: "llm_d_epp_request_running", Times: 1},
 		{Producer: "llamacpp", Name: "llamacpp:requests_processing", Times: 1, Note: "busy slots"},
@@ -11,16 +12,19 @@ var registry = []Signal{
 		{Producer: "tgi", Name: "tgi_batch_current_size", Times: 1},
 		{Producer: "trtllm", Name: "trtllm_num_requests_running", Times: 1, Note: "active, scheduled or not"},
 		{Producer: "trtllm", Name: "num_requests_running", Times: 1},
+		{Producer: "trtllm", Name: "numActiveRequests", Times: 1},
 		{Producer: "vllm", Name: "vllm:num_requests_running", Times: 1},
 	}},
 	{Name: "request.waiting", Kind: "gauge", Unit: "{request}", Scope: "engine", Path: "request", Owner: "serving", Question: "Who is not admitted, and how many?", Keep: "rollup", Series: 4096, Add: "sum", From: []Native{
 		{Producer: "dynamo", Name: "dynamo_frontend_router_queue_pending_requests", Times: 1},
+		{Producer: "dynamo", Name: "dynamo_frontend_queued_requests", Times: 1},
 		{Producer: "epp", Name: "llm_d_epp_flow_control_queue_size", Times: 1},
 		{Producer: "llamacpp", Name: "llamacpp:requests_deferred", Times: 1},
 		{Producer: "sglang", Name: "sglang:num_queue_reqs", Times: 1},
 		{Producer: "tgi", Name: "tgi_queue_size", Times: 1},
 		{Producer: "trtllm", Name: "trtllm_num_requests_waiting", Times: 1},
 		{Producer: "trtllm", Name: "num_requests_waiting", Times: 1},
+		{Producer: "trtllm", Name: "numQueuedRequests", Times: 1},
 		{Producer: "vllm", Name: "vllm:num_requests_waiting", Times: 1},
 	}},
 	{Name: "request.grammar_queue", Kind: "gauge", Unit: "{request}", Scope: "engine", Path: "request", Owner: "serving", Question: "Who waits for a grammar to be compiled?", Keep: "rollup", Series: 1024, Add: "sum", From: []Native{
@@ -170,5 +174,51 @@ var registry = []Signal{
 		{Producer: "llamacpp", Name: "llamacpp:spec_decode_num_accepted_tokens_total", Times: 1},
 		{Producer: "trtllm", Name: "trtllm_spec_decode_num_accepted_tokens_total", Times: 1},
 		{Producer: "vllm", Name: "vllm:spec_decode_num_accepted_tokens_total", Times: 1},
+	}},
+	{Name: "request.decode_seconds", Kind: "counter", Unit: "s", Scope: "engine", Path: "token", Owner: "serving", Question: "How much time went into generating, summed over sequences?", Keep: "rollup", Series: 1024, Add: "sum", From: []Native{
+		{Producer: "llamacpp", Name: "llamacpp:tokens_predicted_seconds_total", Times: 1, Late: true},
+	}},
+	{Name: "tokens.generated_rate_gauge", Kind: "gauge", Unit: "{token}/s", Scope: "engine", Path: "token", Owner: "serving", Question: "(none; reset by whoever reads it, or of the last interval only)", Keep: "detail", Series: 1024, Add: "none", From: []Native{
+		{Producer: "llamacpp", Name: "llamacpp:predicted_tokens_seconds", Times: 1, Note: "a mean since the last read: another reader sets it to 0"},
+		{Producer: "sglang", Name: "sglang:gen_throughput", Times: 1},
+	}},
+	{Name: "request.longest_context", Kind: "gauge", Unit: "{token}", Scope: "engine", Path: "request", Owner: "serving", Question: "How long was the longest sequence so far?", Keep: "rollup", Series: 1024, Add: "none", From: []Native{
+		{Producer: "llamacpp", Name: "llamacpp:n_tokens_max", Times: 1, Note: "declared a counter, and is a running maximum: it has no rate"},
+	}},
+	{Name: "request.validation_time", Kind: "histogram", Unit: "s", Scope: "engine", Path: "request", Owner: "serving", Question: "How long does it take to accept and tokenize a request?", Keep: "rollup", Series: 1024, Add: "sum", From: []Native{
+		{Producer: "tgi", Name: "tgi_request_validation_duration", Times: 1},
+	}},
+	{Name: "request.mean_time_per_token", Kind: "histogram", Unit: "s", Scope: "engine", Path: "token", Owner: "serving", Question: "(none; the prefill is in it, so it is no time per output token)", Keep: "detail", Series: 1024, Add: "sum", From: []Native{
+		{Producer: "tgi", Name: "tgi_request_mean_time_per_token_duration", Times: 1, Note: "inference time divided by tokens, prefill included"},
+	}},
+	{Name: "batch.forward_time", Kind: "histogram", Unit: "s", Scope: "engine", Path: "token", Owner: "serving", Question: "How long is one step of a batch?", Keep: "rollup", Series: 1024, Add: "sum", From: []Native{
+		{Producer: "tgi", Name: "tgi_batch_forward_duration", Times: 1, Note: "by method"},
+	}},
+	{Name: "batch.inference_time", Kind: "histogram", Unit: "s", Scope: "engine", Path: "token", Owner: "serving", Question: "How long is one step of a batch, host work included?", Keep: "rollup", Series: 1024, Add: "sum", From: []Native{
+		{Producer: "tgi", Name: "tgi_batch_inference_duration", Times: 1, Note: "by method"},
+	}},
+	{Name: "network.transit", Kind: "histogram", Unit: "s", Scope: "engine", Path: "request", Owner: "platform", Question: "How long is a request on its way from the front end to a worker?", Keep: "rollup", Series: 1024, Add: "sum", From: []Native{
+		{Producer: "dynamo", Name: "dynamo_work_handler_network_transit_seconds", Times: 1, Note: "the receiver's wall clock minus the sender's, never below 0: it measures their clocks as well"},
+	}},
+	{Name: "kv.blocks_used", Kind: "gauge", Unit: "{block}", Scope: "engine", Path: "gpu", Owner: "serving", Question: "How many blocks are in use?", Keep: "rollup", Series: 1024, Add: "sum", From: []Native{
+		{Producer: "trtllm", Name: "trtllm_kv_cache_used_blocks", Times: 1},
+		{Producer: "trtllm", Name: "kvCacheStats.usedNumBlocks", Times: 1},
+	}},
+	{Name: "kv.blocks", Kind: "gauge", Unit: "{block}", Scope: "engine", Path: "gpu", Owner: "serving", Question: "How many blocks are there?", Keep: "rollup", Series: 1024, Add: "sum", From: []Native{
+		{Producer: "trtllm", Name: "trtllm_kv_cache_max_blocks", Times: 1},
+		{Producer: "trtllm", Name: "kvCacheStats.maxNumBlocks", Times: 1},
+	}},
+	{Name: "kv.block_tokens", Kind: "gauge", Unit: "{token}", Scope: "engine", Path: "gpu", Owner: "serving", Question: "How many tokens fit into a block?", Keep: "rollup", Series: 1024, Add: "none", From: []Native{
+		{Producer: "trtllm", Name: "trtllm_kv_cache_tokens_per_block", Times: 1},
+		{Producer: "trtllm", Name: "kvCacheStats.tokensPerBlock", Times: 1},
+	}},
+	{Name: "iteration.loop_time", Kind: "gauge", Unit: "s", Scope: "engine", Path: "token", Owner: "serving", Question: "How long is a turn of the engine's loop?", Keep: "detail", Series: 1024, Add: "none", From: []Native{
+		{Producer: "trtllm", Name: "iterLatencyMS", Times: 0.001, Note: "about two turns under the overlap scheduler: no step time"},
+	}},
+	{Name: "iteration.host_time", Kind: "gauge", Unit: "s", Scope: "engine", Path: "token", Owner: "serving", Question: "How long does the host work on a step?", Keep: "detail", Series: 1024, Add: "none", From: []Native{
+		{Producer: "trtllm", Name: "hostStepTimeMS", Times: 0.001},
+	}},
+	{Name: "iteration.device_time", Kind: "gauge", Unit: "s", Scope: "engine", Path: "gpu", Owner: "serving", Question: "How long does the device work on a step?", Keep: "detail", Series: 1024, Add: "none", From: []Native{
+		{Producer: "trtllm", Name: "prevDeviceStepTimeMS", Times: 0.001, Note: "of the step before"},
 	}},
 }

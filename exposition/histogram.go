@@ -17,6 +17,14 @@ type Hist struct {
 	Sum    float64   // NaN where it is not told
 }
 
+// Assemble makes a histogram of its buckets in any order (+Inf may be among them), its sum and its count; NaN where one is not told. It says
+// what is wrong with them.
+func Assemble(ls Labels, bounds, counts []float64, sum, count float64) (h Hist, why string) {
+	h = Hist{Labels: ls, Bounds: bounds, Counts: counts, Sum: sum, Count: count}
+	why = h.settle()
+	return h, why
+}
+
 // settle puts the buckets in order and the last one, +Inf, into Count. It says what is wrong with them.
 func (h *Hist) settle() (why string) {
 	order := make([]int, len(h.Bounds))

@@ -95,7 +95,7 @@ func tokenPath(s *Scene) PathState {
 			ms = append(ms, measure{-by, w, rate(by, float64(over)/1e9) + " out"})
 		}
 	}
-	return state(signals.Token, ms, "TTFT and time per token: give an engine's /metrics, or traces")
+	return state(signals.Token, ms, "neither TTFT nor a time per token is in what was read: give an engine's /metrics, or traces")
 }
 
 func gpuPath(s *Scene) PathState {

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -30,13 +29,14 @@ func Read(ctx context.Context, inputs []Input, o Options) (*Scene, error) {
 	if o.Most == 0 {
 		o.Most = 256 << 20
 	}
-	r := reader{scene: &Scene{}, options: o, tracks: map[string]*adapter.Track{}, scrapes: map[string]int{}}
+	r := reader{scene: &Scene{}, options: o, tracks: map[string]*adapter.Track{}, scrapes: map[string]int{}, parts: map[string]*parts{}}
 	for _, in := range inputs {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
 		r.read(in)
 	}
+	r.assemble()
 	r.understand()
 	return r.scene, nil
 }
@@ -46,6 +46,7 @@ type reader struct {
 	options Options
 	tracks  map[string]*adapter.Track // by target, family and labels
 	scrapes map[string]int            // by target
+	parts   map[string]*parts         // of histograms that come series by series
 }
 
 func (r *reader) read(in Input) {
@@ -166,8 +167,8 @@ func (r *reader) json(in Input, src *Source, b []byte) {
 			src.Problems = append(src.Problems, "the query failed: "+exposition.Printable(answer.Error, 200))
 			return
 		}
-		for _, s := range answer.Data.Result {
-			r.series(in.Target, src, s)
+		for _, series := range answer.Data.Result {
+			r.series(in.Target, src, series)
 		}
 		return
 	}
@@ -179,46 +180,6 @@ func (r *reader) json(in Input, src *Source, b []byte) {
 	}
 	src.Kind = "JSON"
 	src.Problems = append(src.Problems, "JSON of a kind that is not known")
-}
-
-type promqlSeries struct {
-	Metric map[string]string    `json:"metric"`
-	Values [][2]json.RawMessage `json:"values"`
-	Value  *[2]json.RawMessage  `json:"value"`
-}
-
-func (r *reader) series(target string, src *Source, s promqlSeries) {
-	var ls exposition.Labels
-	for name, value := range s.Metric {
-		if name != "__name__" {
-			ls = append(ls, exposition.Label{Name: name, Value: value})
-		}
-	}
-	slices.SortFunc(ls, func(a, b exposition.Label) int { return cmp.Compare(a.Name, b.Name) })
-	// Who speaks is in the labels, not in the file.
-	t := r.track(cmp.Or(s.Metric["instance"], target), s.Metric["__name__"], exposition.Unknown, ls)
-	values := s.Values
-	if s.Value != nil {
-		values = append(values, *s.Value)
-	}
-	for _, v := range values {
-		var at float64
-		var text string
-		if json.Unmarshal(v[0], &at) != nil || json.Unmarshal(v[1], &text) != nil {
-			src.Problems = append(src.Problems, "a sample is no [time, \"value\"]: "+exposition.Printable(string(v[0])+" "+string(v[1]), 60))
-			continue
-		}
-		value, ok := number(text)
-		if !ok {
-			t.NaN++
-			continue
-		}
-		p := adapter.Point{At: int64(at * 1e9), Value: value}
-		if value >= 1<<53 {
-			p.Text = text
-		}
-		t.Points = append(t.Points, p)
-	}
 }
 
 // queries takes a file of queries: one a line, a comment "# panel: NAME" names the next.

@@ -29,8 +29,9 @@ type PathState struct {
 	Switch string       `json:"switch,omitempty"` // what to switch on to see it
 }
 
-// measure is one number of a path, of the engine where it is worst.
+// measure is one number of a path, of one engine.
 type measure struct {
+	kind  string
 	worse float64 // the larger, the worse
 	who   adapter.Who
 	text  string
@@ -92,7 +93,7 @@ func tokenPath(s *Scene) PathState {
 	}
 	for _, w := range s.Engines() {
 		if by, over, ok := s.grown("tokens.generated", w); ok && over > 0 {
-			ms = append(ms, measure{-by, w, rate(by, float64(over)/1e9) + " out"})
+			ms = append(ms, measure{"out", -by, w, rate(by, float64(over)/1e9) + " out"})
 		}
 	}
 	return state(signals.Token, ms, "neither TTFT nor a time per token is in what was read: give an engine's /metrics, or traces")
@@ -114,7 +115,7 @@ func capacity(s *Scene) (ms []measure) {
 		blocks, ok := number(r.Labels.Get("num_gpu_blocks"))
 		size, ok2 := number(r.Labels.Get("block_size"))
 		if ok && ok2 {
-			ms = append(ms, measure{-blocks * size, r.Who.Engine(), "room for " + count(blocks*size) + " tokens"})
+			ms = append(ms, measure{"room", -blocks * size, r.Who.Engine(), "room for " + count(blocks*size) + " tokens"})
 		}
 	}
 	return ms
@@ -127,12 +128,11 @@ func state(path signals.Path, ms []measure, otherwise string) PathState {
 	return PathState{Path: path, State: Seen, Text: worst(ms)}
 }
 
-// worst keeps of each kind of measure (its text without numbers) the worst one, and says whose it is.
+// worst keeps of each kind of measure the worst one, and says whose it is.
 func worst(ms []measure) string {
 	var kept []measure
-	kind := func(m measure) string { return strings.Map(letters, m.text) }
 	for _, m := range ms {
-		i := slices.IndexFunc(kept, func(k measure) bool { return kind(k) == kind(m) })
+		i := slices.IndexFunc(kept, func(k measure) bool { return k.kind == m.kind })
 		if i < 0 {
 			kept = append(kept, m)
 		} else if m.worse > kept[i].worse {
@@ -152,17 +152,10 @@ func worst(ms []measure) string {
 	return strings.Join(said, "; ")
 }
 
-func letters(r rune) rune {
-	if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' {
-		return r
-	}
-	return -1
-}
-
 func gauges(s *Scene, signal string, text func(float64, adapter.Who) string) (ms []measure) {
 	for _, w := range s.Engines() {
 		if v, ok := s.last(signal, w); ok {
-			ms = append(ms, measure{v, w, text(v, w)})
+			ms = append(ms, measure{signal, v, w, text(v, w)})
 		}
 	}
 	return ms
@@ -180,7 +173,7 @@ func tails(s *Scene, signal, name string) (ms []measure) {
 		if m := h.Mean(); !math.IsNaN(m) {
 			text += ", mean " + seconds(m)
 		}
-		ms = append(ms, measure{cmp.Or(q.High, q.Low), r.Who.Engine(), text})
+		ms = append(ms, measure{signal, cmp.Or(q.High, q.Low), r.Who.Engine(), text})
 	}
 	return ms
 }
@@ -188,7 +181,7 @@ func tails(s *Scene, signal, name string) (ms []measure) {
 func means(s *Scene, signal, name string) (ms []measure) {
 	for _, r := range s.Of(signal) {
 		if h, _ := r.Observed(); h.Count > 0 && !math.IsNaN(h.Mean()) {
-			ms = append(ms, measure{h.Mean(), r.Who.Engine(), seconds(h.Mean()) + " " + name})
+			ms = append(ms, measure{signal, h.Mean(), r.Who.Engine(), seconds(h.Mean()) + " " + name})
 		}
 	}
 	return ms
@@ -208,9 +201,9 @@ func failures(s *Scene) (ms []measure) {
 		}
 		switch {
 		case failed > 0 && ended == 0: // how many did not is not told
-			ms = append(ms, measure{failed, w, count(failed) + " failed"})
+			ms = append(ms, measure{"failed", failed, w, count(failed) + " failed"})
 		case failed > 0:
-			ms = append(ms, measure{failed / (failed + ended), w, fmt.Sprintf("%s of %s failed or were aborted", count(failed), count(failed+ended))})
+			ms = append(ms, measure{"failed", failed / (failed + ended), w, fmt.Sprintf("%s of %s failed or were aborted", count(failed), count(failed+ended))})
 		}
 	}
 	return ms

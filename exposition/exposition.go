@@ -124,11 +124,11 @@ func (p *Page) Family(name string) *Family { return p.byName[name] }
 // Read reads a page. What it cannot take it names in Problems, and goes on.
 func Read(b []byte) *Page {
 	p := &Page{byName: map[string]*Family{}}
-	r := reader{page: p, hists: map[histKey]*Hist{}, sums: map[histKey]*Summed{}, types: map[string]Type{}, symbols: labels.NewSymbolTable()}
+	r := reader{page: p, hists: map[seriesKey]*Hist{}, sums: map[seriesKey]*Summed{}, types: map[string]Type{}, symbols: labels.NewSymbolTable()}
 	r.open = openMetrics(b)
 	if r.all(b) != nil {
 		p.Families, p.Problems, p.byName = nil, nil, map[string]*Family{}
-		r.hists, r.sums, r.types = map[histKey]*Hist{}, map[histKey]*Summed{}, map[string]Type{}
+		r.hist, r.hists, r.sums, r.types = nil, map[seriesKey]*Hist{}, map[seriesKey]*Summed{}, map[string]Type{}
 		r.each(b)
 	}
 	r.finish()
@@ -140,16 +140,19 @@ func openMetrics(b []byte) bool {
 	return bytes.HasSuffix(b, []byte("\n# EOF")) || bytes.Equal(b, []byte("# EOF"))
 }
 
-type histKey struct{ name, labels string }
+type seriesKey struct{ name, labels string }
 
 type reader struct {
 	page    *Page
 	open    bool // OpenMetrics
 	symbols *labels.SymbolTable
 	types   map[string]Type
-	hists   map[histKey]*Hist
-	sums    map[histKey]*Summed
+	hists   map[seriesKey]*Hist
+	sums    map[seriesKey]*Summed
 	line    int // of each(); 0 in all()
+
+	hist     *Hist // the last one that was written to
+	histName string
 }
 
 // all reads the page in one go, which is fast, and fails at the first line that Prometheus would not take.
@@ -322,41 +325,34 @@ func (r *reader) family(name string) *Family {
 var errNoName = errors.New("a sample without a name")
 
 func (r *reader) sample(ls labels.Labels, at *int64, value float64, series []byte) error {
-	name, own := "", make(Labels, 0, ls.Len())
-	ls.Range(func(l labels.Label) {
-		if l.Name == labels.MetricName {
-			name = strings.Clone(l.Value)
-		} else {
-			own = append(own, Label{strings.Clone(l.Name), strings.Clone(l.Value)})
-		}
-	})
+	name := ls.Get(labels.MetricName)
 	if name == "" {
 		return errNoName
 	}
 	if base, suffix := split(name); suffix != "" {
 		switch r.types[base] {
 		case Histogram:
-			return r.bucket(base, suffix, own, value)
+			return r.bucket(base, suffix, ls, value)
 		case Summary:
-			r.summed(base, suffix, own, value)
+			r.summed(base, suffix, ls, value)
 			return nil
 		case "":
-			if suffix == "_bucket" && own.Get("le") != "" { // nobody declared it
-				r.types[base] = Histogram
-				return r.bucket(base, suffix, own, value)
+			if suffix == "_bucket" && ls.Has("le") { // nobody declared it
+				r.types[strings.Clone(base)] = Histogram
+				return r.bucket(base, suffix, ls, value)
 			}
 		}
 	}
-	if q := own.Get("quantile"); q != "" && r.types[name] == Summary {
+	if q := ls.Get("quantile"); q != "" && r.types[name] == Summary {
 		n, err := strconv.ParseFloat(q, 64)
 		if err != nil {
 			return err
 		}
-		s := r.summary(name, own.Without("quantile"))
+		s := r.summary(name, ls)
 		s.Quantiles = append(s.Quantiles, Quantile{n, value})
 		return nil
 	}
-	f := r.family(name)
+	f, own := r.family(name), without(ls, "")
 	if math.IsNaN(value) {
 		f.NaN = append(f.NaN, NotANum{own, r.line})
 		return nil
@@ -370,6 +366,30 @@ func (r *reader) sample(ls labels.Labels, at *int64, value float64, series []byt
 	}
 	f.Samples = append(f.Samples, s)
 	return nil
+}
+
+// without are a sample's labels but its name and one more.
+func without(ls labels.Labels, name string) Labels {
+	own := make(Labels, 0, ls.Len())
+	ls.Range(func(l labels.Label) {
+		if l.Name != labels.MetricName && l.Name != name {
+			own = append(own, Label{l.Name, l.Value})
+		}
+	})
+	return own
+}
+
+// same reports whether these are the labels of a sample but its name and one more.
+func (ls Labels) same(of labels.Labels, name string) bool {
+	i, equal := 0, true
+	of.Range(func(l labels.Label) {
+		if l.Name == labels.MetricName || l.Name == name {
+			return
+		}
+		equal = equal && i < len(ls) && ls[i] == Label{l.Name, l.Value}
+		i++
+	})
+	return equal && i == len(ls)
 }
 
 // after is the word behind a series: its value as it stands on the page, of which the series is a slice.
@@ -390,17 +410,10 @@ func split(name string) (base, suffix string) {
 	return name, ""
 }
 
-func (r *reader) bucket(name, suffix string, ls Labels, value float64) error {
-	own := ls
-	if suffix == "_bucket" {
-		own = ls.Without("le")
-	}
-	key := histKey{name, own.Key()}
-	h := r.hists[key]
-	if h == nil {
-		h = &Hist{Labels: own, Sum: math.NaN(), Count: math.NaN()}
-		r.hists[key] = h
-		r.family(name)
+func (r *reader) bucket(name, suffix string, ls labels.Labels, value float64) error {
+	h := r.hist
+	if h == nil || r.histName != name || !h.Labels.same(ls, "le") { // the buckets of one mostly come together
+		h = r.histogram(name, ls)
 	}
 	switch suffix {
 	case "_sum":
@@ -417,7 +430,20 @@ func (r *reader) bucket(name, suffix string, ls Labels, value float64) error {
 	return nil
 }
 
-func (r *reader) summed(name, suffix string, ls Labels, value float64) {
+func (r *reader) histogram(name string, ls labels.Labels) *Hist {
+	own := without(ls, "le")
+	key := seriesKey{name, own.Key()}
+	h := r.hists[key]
+	if h == nil {
+		h = &Hist{Labels: own, Sum: math.NaN(), Count: math.NaN()}
+		r.hists[key] = h
+		r.family(name)
+	}
+	r.hist, r.histName = h, name
+	return h
+}
+
+func (r *reader) summed(name, suffix string, ls labels.Labels, value float64) {
 	s := r.summary(name, ls)
 	switch suffix {
 	case "_sum":
@@ -427,10 +453,11 @@ func (r *reader) summed(name, suffix string, ls Labels, value float64) {
 	}
 }
 
-func (r *reader) summary(name string, ls Labels) *Summed {
-	key := histKey{name, ls.Key()}
+func (r *reader) summary(name string, ls labels.Labels) *Summed {
+	own := without(ls, "quantile")
+	key := seriesKey{name, own.Key()}
 	if r.sums[key] == nil {
-		r.sums[key] = &Summed{Labels: ls, Sum: math.NaN(), Count: math.NaN()}
+		r.sums[key] = &Summed{Labels: own, Sum: math.NaN(), Count: math.NaN()}
 		r.family(name)
 	}
 	return r.sums[key]

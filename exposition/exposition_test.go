@@ -1,11 +1,16 @@
 package exposition
 
 import (
+	"errors"
+	"io"
 	"math"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/model/textparse"
 )
 
 func cased(t testing.TB, name string) *Page {
@@ -215,6 +220,32 @@ func BenchmarkRead(b *testing.B) {
 	for b.Loop() {
 		if len(Read(page).Problems) > 0 {
 			b.Fatal("a problem")
+		}
+	}
+}
+
+// BenchmarkPrometheus is Prometheus's own parser on the same page, labels included: what a scrape costs at least.
+func BenchmarkPrometheus(b *testing.B) {
+	page, err := os.ReadFile("../testdata/cases/C31-vllm-renames-mixed-fleet.pod-new.prom")
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.SetBytes(int64(len(page)))
+	for b.Loop() {
+		p := textparse.NewPromParser(page, labels.NewSymbolTable(), false)
+		for {
+			entry, err := p.Next()
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if err != nil {
+				b.Fatal(err)
+			}
+			if entry == textparse.EntrySeries {
+				var ls labels.Labels
+				p.Labels(&ls)
+				p.Series()
+			}
 		}
 	}
 }

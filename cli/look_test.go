@@ -1,0 +1,29 @@
+package cli
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestLook(t *testing.T) {
+	status, out, errOut := run(t, "look", "../testdata/cases/C28-llamacpp-minus-nan.prom")
+	if status != ExitOK || !strings.Contains(out, "llama.cpp: 1 target") || !strings.Contains(out, "line 18: -nan") {
+		t.Errorf("%d: %s%s", status, out, errOut)
+	}
+	status, out, errOut = run(t, "look", "../testdata/cases/C28-llamacpp-minus-nan.prom", "-o", "json")
+	if status != ExitOK || !strings.Contains(out, `"producer": "llamacpp"`) {
+		t.Errorf("%d: %s%s", status, out, errOut)
+	}
+	for _, c := range []struct {
+		args   string
+		status int
+		says   string
+	}{
+		{"look", ExitUsage, "addresses or files"}, {"look nowhere.prom", ExitFailed, "nowhere.prom"}, {"look x --every 0s", ExitUsage, "--every"},
+		{"look http://127.0.0.1:1 --token-file a --user b", ExitUsage, "not both"}, {"look http://127.0.0.1:1 --cert-file a", ExitUsage, "belong together"}, {"look http://127.0.0.1:1", ExitFailed, "nobody answers"},
+	} {
+		if status, _, errOut := run(t, strings.Fields(c.args)...); status != c.status || !strings.Contains(errOut, c.says) {
+			t.Errorf("%s: %d, %s", c.args, status, errOut)
+		}
+	}
+}

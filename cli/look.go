@@ -34,10 +34,11 @@ line) is checked against what is there.`,
   whylate look before.t0.prom before.t1.prom --interval 60s`,
 		Args: args(1, 10_000, "addresses or files"),
 		RunE: func(cmd *cobra.Command, given []string) error {
-			r, err := e.lookAt(cmd.Context(), given, in)
+			scene, err := e.read(cmd.Context(), given, in)
 			if err != nil {
 				return err
 			}
+			r := look.Judge(scene)
 			return out.print(e, r, func() { err = r.Text(e.out, e.columns()) })
 		},
 	}
@@ -66,7 +67,8 @@ func (l *lookFlags) flags(cmd *cobra.Command) {
 	f.StringVar(&l.keyFile, "key-file", "", "file with its key")
 }
 
-func (e *env) lookAt(ctx context.Context, given []string, l lookFlags) (*look.Report, error) {
+// read reads addresses and files into a scene.
+func (e *env) read(ctx context.Context, given []string, l lookFlags) (*look.Scene, error) {
 	switch {
 	case l.watch < 0 || l.every <= 0 || l.history < 0 || l.interval < 0:
 		return nil, usageError{fmt.Errorf("--for, --history and --interval take 0 or more, --every a time above 0")}
@@ -110,11 +112,7 @@ func (e *env) lookAt(ctx context.Context, given []string, l lookFlags) (*look.Re
 	if len(inputs) == 0 {
 		return nil, fmt.Errorf("%w in %s", errNoSource, exposition.Printable(strings.Join(given, " "), 200))
 	}
-	scene, err := look.Read(ctx, inputs, look.Options{Interval: l.interval})
-	if err != nil {
-		return nil, err
-	}
-	return look.Judge(scene), nil
+	return look.Read(ctx, inputs, look.Options{Interval: l.interval})
 }
 
 // address reports whether an argument is one, and no file: it has a scheme, or is host:port and there is no such file.

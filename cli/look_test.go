@@ -27,3 +27,12 @@ func TestLook(t *testing.T) {
 		}
 	}
 }
+
+func TestSignals(t *testing.T) {
+	status, out, errOut := run(t, "signals", "../testdata/cases/C31-vllm-renames-mixed-fleet.pod-old.prom", "../testdata/cases/C31-vllm-renames-mixed-fleet.pod-new.prom")
+	for _, want := range []string{"kv.usage", "vllm:gpu_cache_usage_perc", "vllm:kv_cache_usage_perc", "Not sent", "How often does a running request lose its blocks?"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("%d: no %q in\n%s%s", status, want, out, errOut)
+		}
+	}
+}

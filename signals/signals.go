@@ -69,6 +69,9 @@ type Signal struct {
 	From     []Native
 }
 
+// Useless reports that a signal answers nothing: it is registered so that it is known, and not taken for what it looks like.
+func (s *Signal) Useless() bool { return strings.HasPrefix(s.Question, "(none") }
+
 // Native is how one producer sends a signal.
 type Native struct {
 	Producer     string

@@ -235,7 +235,9 @@ func Best(rs []*Reading) []*Reading {
 
 func better(s *signals.Signal, a, b *signals.Native) bool {
 	place := func(n *signals.Native) int {
-		return slices.IndexFunc(s.From, func(f signals.Native) bool { return f.Producer == n.Producer && f.Name == n.Name && maps.Equal(f.Where, n.Where) })
+		return slices.IndexFunc(s.From, func(f signals.Native) bool {
+			return f.Producer == n.Producer && f.Name == n.Name && maps.Equal(f.Where, n.Where)
+		})
 	}
 	switch {
 	case (a.Until == "") != (b.Until == ""):

@@ -56,7 +56,7 @@ A change that is told twice under the same --id is kept once.`,
 	f.StringVar(&c.To, "to", "", "what it is")
 	f.StringVar(&c.Engine, "engine", "", "the engine that it concerns, if it is one")
 	f.StringVar(&c.ID, "id", "", "its own id: told again under it, it is the same")
-	f.StringVar(&c.Source, "source", strings.TrimSpace("whylate change by "+os.Getenv("USER")), "who says so")
+	f.StringVar(&c.Source, "source", strings.TrimSuffix("whylate change by "+os.Getenv("USER"), " by "), "who says so")
 	f.StringVar(&at, "at", "", "when it happened; now if not given")
 	srv.flags(cmd)
 	out.flags(cmd)

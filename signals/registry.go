@@ -221,4 +221,176 @@ var registry = []Signal{
 	{Name: "iteration.device_time", Kind: "gauge", Unit: "s", Scope: "engine", Path: "gpu", Owner: "serving", Question: "How long does the device work on a step?", Keep: "detail", Series: 1024, Add: "none", From: []Native{
 		{Producer: "trtllm", Name: "prevDeviceStepTimeMS", Times: 0.001, Note: "of the step before"},
 	}},
+	{Name: "hw.gpu.utilization", Kind: "gauge", Unit: "1", Scope: "device", Path: "gpu", Owner: "platform", Question: "In which share of the time was any kernel resident? Busy is no progress.", Keep: "rollup", Series: 8192, Add: "none", Range: &Range{0, 1}, From: []Native{
+		{Producer: "dcgm", Name: "DCGM_FI_DEV_GPU_UTIL", Times: 0.01, Until: "4.6"},
+		{Producer: "dcgm", Name: "DCGM_FI_DEV_GPU_UTIL_RATIO", Times: 0.01, Note: "a whole number from 0 to 100 in spite of its name"},
+		{Producer: "nvidia-smi", Name: "nvidia-smi:utilization.gpu", Times: 0.01},
+	}},
+	{Name: "gpu.memory_busy", Kind: "gauge", Unit: "1", Scope: "device", Path: "gpu", Owner: "platform", Question: "In which share of the time was device memory touched? It is no bandwidth.", Keep: "rollup", Series: 8192, Add: "none", Range: &Range{0, 1}, From: []Native{
+		{Producer: "dcgm", Name: "DCGM_FI_DEV_MEM_COPY_UTIL", Times: 0.01},
+		{Producer: "nvidia-smi", Name: "nvidia-smi:utilization.memory", Times: 0.01},
+	}},
+	{Name: "gpu.engine_active", Kind: "gauge", Unit: "1", Scope: "device", Path: "gpu", Owner: "platform", Question: "In which share of the interval was the compute engine at work?", Keep: "rollup", Series: 8192, Add: "none", Range: &Range{0, 1.05}, From: []Native{
+		{Producer: "dcgm", Name: "DCGM_FI_PROF_GR_ENGINE_ACTIVE", Times: 1, Until: "4.6"},
+		{Producer: "dcgm", Name: "DCGM_FI_PROF_GR_ENGINE_UTIL_RATIO", Times: 1, Note: "0 to 1; of an instance, relative to it"},
+	}},
+	{Name: "gpu.sm_active", Kind: "gauge", Unit: "1", Scope: "device", Path: "gpu", Owner: "platform", Question: "How many of the SMs had a warp, on average?", Keep: "rollup", Series: 8192, Add: "none", Range: &Range{0, 1.05}, From: []Native{
+		{Producer: "dcgm", Name: "DCGM_FI_PROF_SM_ACTIVE", Times: 1, Until: "4.6"},
+		{Producer: "dcgm", Name: "DCGM_FI_PROF_SM_UTIL_RATIO", Times: 1, Note: "0 to 1; of an instance, relative to it"},
+	}},
+	{Name: "gpu.sm_occupancy", Kind: "gauge", Unit: "1", Scope: "device", Path: "gpu", Owner: "platform", Question: "How full of warps were the SMs?", Keep: "rollup", Series: 8192, Add: "none", Range: &Range{0, 1.05}, From: []Native{
+		{Producer: "dcgm", Name: "DCGM_FI_PROF_SM_OCCUPANCY", Times: 1, Until: "4.6"},
+		{Producer: "dcgm", Name: "DCGM_FI_PROF_SM_OCCUPANCY_RATIO", Times: 1},
+	}},
+	{Name: "gpu.tensor_active", Kind: "gauge", Unit: "1", Scope: "device", Path: "gpu", Owner: "platform", Question: "In which share of the cycles did the tensor cores multiply?", Keep: "rollup", Series: 8192, Add: "none", Range: &Range{0, 1.05}, From: []Native{
+		{Producer: "dcgm", Name: "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", Times: 1, Until: "4.6"},
+		{Producer: "dcgm", Name: "DCGM_FI_PROF_TENSOR_UTIL_RATIO", Times: 1, Note: "0 to 1"},
+	}},
+	{Name: "gpu.dram_active", Kind: "gauge", Unit: "1", Scope: "device", Path: "gpu", Owner: "platform", Question: "How much of the memory bandwidth was used? Decode lives on it.", Keep: "rollup", Series: 8192, Add: "none", Range: &Range{0, 1.05}, From: []Native{
+		{Producer: "dcgm", Name: "DCGM_FI_PROF_DRAM_ACTIVE", Times: 1, Until: "4.6"},
+		{Producer: "dcgm", Name: "DCGM_FI_PROF_DRAM_UTIL_RATIO", Times: 1, Note: "0 to 1"},
+	}},
+	{Name: "gpu.clock.sm", Kind: "gauge", Unit: "Hz", Scope: "device", Path: "gpu", Owner: "platform", Question: "Does the GPU run as fast as it may? Of the moment, not of the interval.", Keep: "rollup", Series: 8192, Add: "none", Range: &Range{0, 1e+10}, From: []Native{
+		{Producer: "dcgm", Name: "DCGM_FI_DEV_SM_CLOCK", Times: 1e+06},
+		{Producer: "nvidia-smi", Name: "nvidia-smi:clocks.current.sm", Times: 1e+06},
+		{Producer: "nvidia-smi", Name: "nvidia-smi:clocks.sm", Times: 1e+06},
+	}},
+	{Name: "gpu.clock.sm_max", Kind: "gauge", Unit: "Hz", Scope: "device", Path: "gpu", Owner: "platform", Question: "How fast may it run at most?", Keep: "rollup", Series: 8192, Add: "none", Range: &Range{0, 1e+10}, From: []Native{
+		{Producer: "dcgm", Name: "DCGM_FI_DEV_MAX_SM_CLOCK", Times: 1e+06},
+		{Producer: "nvidia-smi", Name: "nvidia-smi:clocks.max.sm", Times: 1e+06},
+	}},
+	{Name: "gpu.clock.memory", Kind: "gauge", Unit: "Hz", Scope: "device", Path: "gpu", Owner: "platform", Question: "Has the memory clock fallen? Under load it normally stands still.", Keep: "rollup", Series: 8192, Add: "none", Range: &Range{0, 5e+10}, From: []Native{
+		{Producer: "dcgm", Name: "DCGM_FI_DEV_MEM_CLOCK", Times: 1e+06},
+		{Producer: "nvidia-smi", Name: "nvidia-smi:clocks.current.memory", Times: 1e+06},
+		{Producer: "nvidia-smi", Name: "nvidia-smi:clocks.mem", Times: 1e+06},
+	}},
+	{Name: "gpu.clock_events", Kind: "gauge", Unit: "{mask}", Scope: "device", Path: "gpu", Owner: "platform", Question: "What holds the clocks down? A mask of reasons.", Keep: "detail", Series: 8192, Add: "none", Range: &Range{0, 4.294967295e+09}, From: []Native{
+		{Producer: "dcgm", Name: "DCGM_FI_DEV_CLOCK_THROTTLE_REASONS", Times: 1, Until: "4.6"},
+		{Producer: "dcgm", Name: "DCGM_FI_DEV_CLOCKS_EVENT_REASONS", Times: 1},
+		{Producer: "nvidia-smi", Name: "nvidia-smi:clocks_throttle_reasons.active", Times: 1, Until: "535"},
+		{Producer: "nvidia-smi", Name: "nvidia-smi:clocks_event_reasons.active", Times: 1},
+	}},
+	{Name: "gpu.clock_event_samples", Kind: "gauge", Unit: "{sample}", Scope: "device", Path: "gpu", Owner: "platform", Question: "In how many samples of a window was each reason set?", Keep: "detail", Series: 65536, Add: "none", From: []Native{
+		{Producer: "dcgm", Name: "DCGM_EXP_CLOCK_EVENTS_COUNT", Times: 1, Note: "of a window, though declared counter"},
+	}},
+	{Name: "gpu.throttled.power", Kind: "counter", Unit: "s", Scope: "device", Path: "gpu", Owner: "platform", Question: "For how long did the power cap hold the clocks down?", Keep: "rollup", Series: 8192, Add: "none", Fastest: 1.05, From: []Native{
+		{Producer: "dcgm", Name: "DCGM_FI_DEV_POWER_VIOLATION", Times: 1e-09, Note: "nanoseconds, whatever its help says"},
+		{Producer: "dcgm", Name: "DCGM_FI_DEV_CLOCKS_EVENT_REASON_SW_POWER_CAP_NS", Times: 1e-09},
+	}},
+	{Name: "gpu.throttled.thermal", Kind: "counter", Unit: "s", Scope: "device", Path: "gpu", Owner: "platform", Question: "For how long did heat hold the clocks down?", Keep: "rollup", Series: 8192, Add: "none", Fastest: 1.05, From: []Native{
+		{Producer: "dcgm", Name: "DCGM_FI_DEV_THERMAL_VIOLATION", Times: 1e-09, Note: "nanoseconds, whatever its help says"},
+		{Producer: "dcgm", Name: "DCGM_FI_DEV_CLOCKS_EVENT_REASON_SW_THERM_SLOWDOWN_NS", Times: 1e-09},
+	}},
+	{Name: "gpu.throttled.thermal_hardware", Kind: "counter", Unit: "s", Scope: "device", Path: "gpu", Owner: "platform", Question: "For how long did the hardware protect itself from heat?", Keep: "rollup", Series: 8192, Add: "none", Fastest: 1.05, From: []Native{
+		{Producer: "dcgm", Name: "DCGM_FI_DEV_CLOCKS_EVENT_REASON_HW_THERM_SLOWDOWN_NS", Times: 1e-09},
+	}},
+	{Name: "gpu.throttled.power_brake", Kind: "counter", Unit: "s", Scope: "device", Path: "gpu", Owner: "platform", Question: "For how long did the rack or its supply brake it?", Keep: "rollup", Series: 8192, Add: "none", Fastest: 1.05, From: []Native{
+		{Producer: "dcgm", Name: "DCGM_FI_DEV_CLOCKS_EVENT_REASON_HW_POWER_BRAKE_SLOWDOWN_NS", Times: 1e-09},
+	}},
+	{Name: "gpu.xid", Kind: "gauge", Unit: "{xid}", Scope: "device", Path: "gpu", Owner: "platform", Question: "Which error did the driver report last? A number, no count; it stays until the next one.", Keep: "detail", Series: 8192, Add: "none", Range: &Range{0, 9999}, From: []Native{
+		{Producer: "dcgm", Name: "DCGM_FI_DEV_XID_ERRORS", Times: 1, Until: "4.6"},
+		{Producer: "dcgm", Name: "DCGM_FI_DEV_XID_ERROR", Times: 1},
+	}},
+	{Name: "gpu.xid_count", Kind: "gauge", Unit: "{error}", Scope: "device", Path: "gpu", Owner: "platform", Question: "How often did each error come in a window?", Keep: "detail", Series: 65536, Add: "none", From: []Native{
+		{Producer: "dcgm", Name: "DCGM_EXP_XID_ERRORS_COUNT", Times: 1, Note: "of a window, though declared counter"},
+	}},
+	{Name: "gpu.power", Kind: "gauge", Unit: "W", Scope: "device", Path: "gpu", Owner: "platform", Question: "How much does the board draw? Once per board, however many instances repeat it.", Keep: "rollup", Series: 8192, Add: "sum", Range: &Range{0, 5000}, From: []Native{
+		{Producer: "dcgm", Name: "DCGM_FI_DEV_POWER_USAGE", Times: 1, Until: "4.6"},
+		{Producer: "dcgm", Name: "DCGM_FI_DEV_BOARD_POWER_WATTS", Times: 1},
+		{Producer: "nvidia-smi", Name: "nvidia-smi:power.draw", Times: 1},
+		{Producer: "nvidia-smi", Name: "nvidia-smi:power.draw.average", Times: 1},
+	}},
+	{Name: "gpu.power_instant", Kind: "gauge", Unit: "W", Scope: "device", Path: "gpu", Owner: "platform", Question: "How much does the board draw at this moment?", Keep: "detail", Series: 8192, Add: "none", Range: &Range{0, 5000}, From: []Native{
+		{Producer: "dcgm", Name: "DCGM_FI_DEV_POWER_USAGE_INSTANT", Times: 1, Until: "4.6"},
+		{Producer: "dcgm", Name: "DCGM_FI_DEV_BOARD_POWER_RAW_WATTS", Times: 1},
+		{Producer: "nvidia-smi", Name: "nvidia-smi:power.draw.instant", Times: 1},
+	}},
+	{Name: "gpu.power_limit", Kind: "gauge", Unit: "W", Scope: "device", Path: "gpu", Owner: "platform", Question: "At which draw is it held down?", Keep: "rollup", Series: 8192, Add: "none", Range: &Range{0, 5000}, From: []Native{
+		{Producer: "dcgm", Name: "DCGM_FI_DEV_ENFORCED_POWER_LIMIT", Times: 1, Until: "4.6"},
+		{Producer: "dcgm", Name: "DCGM_FI_DEV_BOARD_POWER_LIMIT_ENFORCED_WATTS", Times: 1},
+		{Producer: "nvidia-smi", Name: "nvidia-smi:power.limit", Times: 1},
+		{Producer: "nvidia-smi", Name: "nvidia-smi:enforced.power.limit", Times: 1},
+	}},
+	{Name: "gpu.energy", Kind: "counter", Unit: "J", Scope: "device", Path: "gpu", Owner: "platform", Question: "How much energy did a token cost?", Keep: "rollup", Series: 8192, Add: "sum", Fastest: 5000, From: []Native{
+		{Producer: "dcgm", Name: "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", Times: 0.001, Note: "since the driver was loaded"},
+	}},
+	{Name: "gpu.temperature", Kind: "gauge", Unit: "Cel", Scope: "device", Path: "gpu", Owner: "platform", Question: "How hot is the chip?", Keep: "rollup", Series: 8192, Add: "none", Range: &Range{-50, 200}, From: []Native{
+		{Producer: "dcgm", Name: "DCGM_FI_DEV_GPU_TEMP", Times: 1, Until: "4.6"},
+		{Producer: "dcgm", Name: "DCGM_FI_DEV_GPU_TEMP_CELSIUS", Times: 1},
+		{Producer: "nvidia-smi", Name: "nvidia-smi:temperature.gpu", Times: 1},
+	}},
+	{Name: "gpu.memory_temperature", Kind: "gauge", Unit: "Cel", Scope: "device", Path: "gpu", Owner: "platform", Question: "How hot is its memory?", Keep: "rollup", Series: 8192, Add: "none", Range: &Range{-50, 200}, From: []Native{
+		{Producer: "dcgm", Name: "DCGM_FI_DEV_MEMORY_TEMP", Times: 1, Until: "4.6"},
+		{Producer: "dcgm", Name: "DCGM_FI_DEV_MEMORY_TEMP_CELSIUS", Times: 1},
+		{Producer: "nvidia-smi", Name: "nvidia-smi:temperature.memory", Times: 1},
+	}},
+	{Name: "gpu.temperature_margin", Kind: "gauge", Unit: "Cel", Scope: "device", Path: "gpu", Owner: "platform", Question: "How far is it from the nearest slowdown?", Keep: "rollup", Series: 8192, Add: "none", Range: &Range{-200, 200}, From: []Native{
+		{Producer: "dcgm", Name: "DCGM_FI_DEV_GPU_TEMP_LIMIT", Times: 1, Until: "4.6"},
+		{Producer: "dcgm", Name: "DCGM_FI_DEV_GPU_TEMP_MARGIN_CELSIUS", Times: 1},
+		{Producer: "nvidia-smi", Name: "nvidia-smi:temperature.gpu.tlimit", Times: 1},
+	}},
+	{Name: "hw.gpu.memory.usage", Kind: "gauge", Unit: "By", Scope: "device", Path: "gpu", Owner: "platform", Question: "How much device memory is taken? An engine takes its share at start, so it is no use of the KV cache.", Keep: "rollup", Series: 8192, Add: "sum", Range: &Range{0, 1e+13}, From: []Native{
+		{Producer: "dcgm", Name: "DCGM_FI_DEV_FB_USED", Times: 1.048576e+06},
+		{Producer: "nvidia-smi", Name: "nvidia-smi:memory.used", Times: 1.048576e+06},
+	}},
+	{Name: "gpu.memory_free", Kind: "gauge", Unit: "By", Scope: "device", Path: "gpu", Owner: "platform", Question: "How much device memory is left?", Keep: "rollup", Series: 8192, Add: "sum", Range: &Range{0, 1e+13}, From: []Native{
+		{Producer: "dcgm", Name: "DCGM_FI_DEV_FB_FREE", Times: 1.048576e+06},
+		{Producer: "nvidia-smi", Name: "nvidia-smi:memory.free", Times: 1.048576e+06},
+	}},
+	{Name: "gpu.memory_reserved", Kind: "gauge", Unit: "By", Scope: "device", Path: "gpu", Owner: "platform", Question: "How much of it does the driver keep?", Keep: "detail", Series: 8192, Add: "sum", Range: &Range{0, 1e+13}, From: []Native{
+		{Producer: "dcgm", Name: "DCGM_FI_DEV_FB_RESERVED", Times: 1.048576e+06},
+		{Producer: "nvidia-smi", Name: "nvidia-smi:memory.reserved", Times: 1.048576e+06},
+	}},
+	{Name: "hw.gpu.memory.limit", Kind: "gauge", Unit: "By", Scope: "device", Path: "gpu", Owner: "platform", Question: "How much device memory is there?", Keep: "rollup", Series: 8192, Add: "sum", Range: &Range{0, 1e+13}, From: []Native{
+		{Producer: "dcgm", Name: "DCGM_FI_DEV_FB_TOTAL", Times: 1.048576e+06},
+		{Producer: "nvidia-smi", Name: "nvidia-smi:memory.total", Times: 1.048576e+06},
+	}},
+	{Name: "hw.gpu.memory.utilization", Kind: "gauge", Unit: "1", Scope: "device", Path: "gpu", Owner: "platform", Question: "Which share of the device memory is taken?", Keep: "rollup", Series: 8192, Add: "none", Range: &Range{0, 1}, From: []Native{
+		{Producer: "dcgm", Name: "DCGM_FI_DEV_FB_USED_PERCENT", Times: 1, Until: "4.6", Note: "0 to 1 in spite of its name"},
+		{Producer: "dcgm", Name: "DCGM_FI_DEV_FB_USED_RATIO", Times: 1, Note: "0 to 1"},
+	}},
+	{Name: "gpu.pcie.tx", Kind: "gauge", Unit: "By/s", Scope: "device", Path: "gpu", Owner: "platform", Question: "How fast does the GPU send to the host?", Keep: "rollup", Series: 8192, Add: "none", Range: &Range{0, 1e+12}, From: []Native{
+		{Producer: "dcgm", Name: "DCGM_FI_PROF_PCIE_TX_BYTES", Times: 1, Note: "a rate, though often declared counter"},
+	}},
+	{Name: "gpu.pcie.rx", Kind: "gauge", Unit: "By/s", Scope: "device", Path: "gpu", Owner: "platform", Question: "How fast does the host send to the GPU?", Keep: "rollup", Series: 8192, Add: "none", Range: &Range{0, 1e+12}, From: []Native{
+		{Producer: "dcgm", Name: "DCGM_FI_PROF_PCIE_RX_BYTES", Times: 1, Note: "a rate, though often declared counter"},
+	}},
+	{Name: "gpu.pcie.sent", Kind: "counter", Unit: "By", Scope: "device", Path: "gpu", Owner: "platform", Question: "How much did the GPU send to the host?", Keep: "rollup", Series: 8192, Add: "sum", Fastest: 1e+12, From: []Native{
+		{Producer: "dcgm", Name: "DCGM_FI_PROF_PCIE_TX_BYTES_TOTAL", Times: 1},
+	}},
+	{Name: "gpu.pcie.received", Kind: "counter", Unit: "By", Scope: "device", Path: "gpu", Owner: "platform", Question: "How much did the host send to the GPU?", Keep: "rollup", Series: 8192, Add: "sum", Fastest: 1e+12, From: []Native{
+		{Producer: "dcgm", Name: "DCGM_FI_PROF_PCIE_RX_BYTES_TOTAL", Times: 1},
+	}},
+	{Name: "gpu.pcie.replays", Kind: "counter", Unit: "{replay}", Scope: "device", Path: "gpu", Owner: "platform", Question: "Does the PCIe link lose packets?", Keep: "rollup", Series: 8192, Add: "sum", From: []Native{
+		{Producer: "dcgm", Name: "DCGM_FI_DEV_PCIE_REPLAY_COUNTER", Times: 1, Until: "4.6"},
+		{Producer: "dcgm", Name: "DCGM_FI_DEV_PCIE_REPLAY_TOTAL", Times: 1},
+	}},
+	{Name: "gpu.nvlink.tx", Kind: "gauge", Unit: "By/s", Scope: "device", Path: "gpu", Owner: "platform", Question: "How fast does the GPU send to its peers?", Keep: "rollup", Series: 8192, Add: "none", Range: &Range{0, 1e+13}, From: []Native{
+		{Producer: "dcgm", Name: "DCGM_FI_PROF_NVLINK_TX_BYTES", Times: 1, Note: "a rate, though often declared counter"},
+	}},
+	{Name: "gpu.nvlink.rx", Kind: "gauge", Unit: "By/s", Scope: "device", Path: "gpu", Owner: "platform", Question: "How fast do its peers send to the GPU?", Keep: "rollup", Series: 8192, Add: "none", Range: &Range{0, 1e+13}, From: []Native{
+		{Producer: "dcgm", Name: "DCGM_FI_PROF_NVLINK_RX_BYTES", Times: 1, Note: "a rate, though often declared counter"},
+	}},
+	{Name: "gpu.nvlink.traffic", Kind: "gauge", Unit: "By/s", Scope: "device", Path: "gpu", Owner: "platform", Question: "How much goes over all its links?", Keep: "rollup", Series: 8192, Add: "none", Range: &Range{0, 1e+13}, From: []Native{
+		{Producer: "dcgm", Name: "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL", Times: 1.024e+06, Until: "4.6", Note: "a rate in thousands of KiB/s, though declared counter"},
+		{Producer: "dcgm", Name: "DCGM_FI_DEV_NVLINK_THROUGHPUT_TOTAL", Times: 1.024e+06, Note: "a rate in thousands of KiB/s, though declared counter"},
+	}},
+	{Name: "gpu.nvlink.link_traffic", Kind: "gauge", Unit: "{reported}", Scope: "device", Path: "gpu", Owner: "platform", Question: "Does one link carry less than the others? Its unit differs between versions, so compare links, not numbers.", Keep: "detail", Series: 65536, Add: "none", From: []Native{
+		{Producer: "dcgm", Name: "DCGM_FI_DEV_NVLINK_TX_BANDWIDTH_TOTAL", Times: 1, Until: "4.6"},
+		{Producer: "dcgm", Name: "DCGM_FI_DEV_NVLINK_TX_THROUGHPUT_TOTAL", Times: 1},
+		{Producer: "dcgm", Name: "DCGM_FI_DEV_NVLINK_RX_BANDWIDTH_TOTAL", Times: 1, Until: "4.6"},
+		{Producer: "dcgm", Name: "DCGM_FI_DEV_NVLINK_RX_THROUGHPUT_TOTAL", Times: 1},
+	}},
+	{Name: "gpu.ecc.corrected", Kind: "counter", Unit: "{error}", Scope: "device", Path: "gpu", Owner: "platform", Question: "How many memory errors were put right since the driver was loaded?", Keep: "rollup", Series: 8192, Add: "sum", From: []Native{
+		{Producer: "dcgm", Name: "DCGM_FI_DEV_ECC_SBE_VOL_TOTAL", Times: 1},
+		{Producer: "nvidia-smi", Name: "nvidia-smi:ecc.errors.corrected.volatile.total", Times: 1},
+	}},
+	{Name: "gpu.ecc.uncorrected", Kind: "counter", Unit: "{error}", Scope: "device", Path: "gpu", Owner: "platform", Question: "How many could not be?", Keep: "rollup", Series: 8192, Add: "sum", From: []Native{
+		{Producer: "dcgm", Name: "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", Times: 1},
+		{Producer: "nvidia-smi", Name: "nvidia-smi:ecc.errors.uncorrected.volatile.total", Times: 1},
+	}},
+	{Name: "gpu.row_remap_failed", Kind: "gauge", Unit: "{flag}", Scope: "device", Path: "gpu", Owner: "platform", Question: "Is the board to be replaced?", Keep: "detail", Series: 8192, Add: "none", Range: &Range{0, 1}, From: []Native{
+		{Producer: "dcgm", Name: "DCGM_FI_DEV_ROW_REMAP_FAILURE", Times: 1, Until: "4.6"},
+		{Producer: "dcgm", Name: "DCGM_FI_DEV_ROW_REMAP_FAILED", Times: 1},
+	}},
 }

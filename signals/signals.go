@@ -66,11 +66,16 @@ type Signal struct {
 	Keep     string // detail or rollup
 	Series   int    // how many one deployment may have
 	Add      Add
+	Range    *Range  // what lies outside is no value; nil = nothing is known
+	Fastest  float64 // of a counter: by how much it can grow in a second at most; 0 = not known
 	From     []Native
 }
 
 // Useless reports that a signal answers nothing: it is registered so that it is known, and not taken for what it looks like.
 func (s *Signal) Useless() bool { return strings.HasPrefix(s.Question, "(none") }
+
+// Range is from the least value that can be to the greatest.
+type Range struct{ Least, Most float64 }
 
 // Native is how one producer sends a signal.
 type Native struct {

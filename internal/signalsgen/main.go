@@ -24,6 +24,8 @@ type native struct {
 type signal struct {
 	Name, Kind, Unit, Scope, Path, Owner, Question, Keep, Add string
 	Series                                                    int
+	Range                                                     []float64
+	Fastest                                                   float64
 	From                                                      map[string][]native
 }
 
@@ -87,6 +89,10 @@ func (s *signal) check() error {
 		return fmt.Errorf("name, unit, owner and question must be given")
 	case s.Series <= 0:
 		return fmt.Errorf("series is %d; a budget is at least 1", s.Series)
+	case s.Range != nil && (len(s.Range) != 2 || s.Range[0] >= s.Range[1]):
+		return fmt.Errorf("range is %v; it is a least and a most value", s.Range)
+	case s.Fastest < 0 || s.Fastest > 0 && s.Kind != "counter":
+		return fmt.Errorf("fastest is %v; it is a counter's growth a second, above 0", s.Fastest)
 	case len(s.From) == 0:
 		return fmt.Errorf("nobody sends it")
 	}
@@ -106,8 +112,15 @@ func goFile(signals []signal) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "// Code %s; DO NOT EDIT.\n\npackage signals\n\nvar registry = []Signal{\n", generated)
 	for _, s := range signals {
-		fmt.Fprintf(&b, "{Name: %q, Kind: %q, Unit: %q, Scope: %q, Path: %q, Owner: %q, Question: %q, Keep: %q, Series: %d, Add: %q, From: []Native{\n",
+		fmt.Fprintf(&b, "{Name: %q, Kind: %q, Unit: %q, Scope: %q, Path: %q, Owner: %q, Question: %q, Keep: %q, Series: %d, Add: %q, ",
 			s.Name, s.Kind, s.Unit, s.Scope, s.Path, s.Owner, s.Question, s.Keep, s.Series, s.Add)
+		if s.Range != nil {
+			fmt.Fprintf(&b, "Range: &Range{%v, %v}, ", s.Range[0], s.Range[1])
+		}
+		if s.Fastest > 0 {
+			fmt.Fprintf(&b, "Fastest: %v, ", s.Fastest)
+		}
+		fmt.Fprintf(&b, "From: []Native{\n")
 		for _, producer := range slices.Sorted(maps.Keys(s.From)) {
 			for _, n := range s.From[producer] {
 				times := n.Times

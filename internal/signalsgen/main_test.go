@@ -28,7 +28,7 @@ func TestRefuses(t *testing.T) {
 	if _, _, err := generate([]byte(good)); err != nil {
 		t.Fatal(err)
 	}
-	for _, c := range [][2]string{{"kind: gauge", "kind: gage"}, {"owner: o", "owner: ''"}, {"series: 1", "series: 0"}, {"add: sum", "plus: sum"}, {"[{name: n}]", "[{nome: n}]"}, {"{vllm: [{name: n}]}", "{}"}} {
+	for _, c := range [][2]string{{"kind: gauge", "kind: gage"}, {"owner: o", "owner: ''"}, {"series: 1", "series: 0"}, {"add: sum", "plus: sum"}, {"[{name: n}]", "[{nome: n}]"}, {"{vllm: [{name: n}]}", "{}"}, {"add: sum", "add: sum, range: [1, 0]"}, {"add: sum", "add: sum, range: [1]"}, {"add: sum", "add: sum, fastest: 1"}} {
 		if _, _, err := generate([]byte(strings.Replace(good, c[0], c[1], 1))); err == nil {
 			t.Errorf("%s is taken", c[1])
 		}

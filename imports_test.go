@@ -17,7 +17,7 @@ const module = "github.com/whylate/whylate/"
 var rows = [][]string{
 	{"ledger", "exposition", "signals"},
 	{"wire", "account", "adapter"},
-	{"adapter/vllm", "adapter/sglang", "adapter/trtllm", "adapter/tgi", "adapter/llamacpp", "adapter/dynamo", "adapter/litellm"},
+	{"adapter/vllm", "adapter/sglang", "adapter/trtllm", "adapter/tgi", "adapter/llamacpp", "adapter/dynamo", "adapter/litellm", "adapter/dcgm"},
 	{"store"},
 	{"store/embedded"},
 	{"ingest", "query"},

@@ -4,9 +4,12 @@ package adapter
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/whylate/whylate/exposition"
 	"github.com/whylate/whylate/signals"
@@ -18,6 +21,7 @@ type Track struct {
 	Family string // native, without _bucket, _sum and _count
 	Type   exposition.Type
 	Labels exposition.Labels
+	Rate   bool        // its points are a counter's growth a second already
 	Points []Point     // of everything but histograms, in order
 	Hists  []HistPoint // of a histogram, in order
 	NaN    int         // samples that were no number; they are not among Points
@@ -25,9 +29,9 @@ type Track struct {
 
 // Point is a value at a time.
 type Point struct {
-	At    int64 // Unix ns; 0 where the source does not say
-	Value float64
-	Text  string // as it stood, from 2⁵³ on, where the number is not exact; else ""
+	At    int64   // Unix ns; 0 where the source does not say
+	Value float64 // NaN where what stood there is no number
+	Text  string  // as it stood, where the value does not say it: from 2⁵³ on, or NaN; else ""
 }
 
 // HistPoint is a histogram's state at a time.
@@ -45,20 +49,21 @@ type Who struct {
 	Role     string // prefill or decode where they are apart
 	Node     string
 	Workload string // namespace/pod that owns it
-	Device   string // UUID of a GPU; else node and index
+	Device   string // UUID of a GPU; else its node and address; else where it was read, and index
+	Index    string // of a GPU on its node: a name, no identity, for every node has a 0
 	Slice    string // instance of a partitioned GPU
 }
 
 // Engine is who without what distinguishes devices.
 func (w Who) Engine() Who {
-	w.Device, w.Slice = "", ""
+	w.Device, w.Index, w.Slice = "", "", ""
 	return w
 }
 
 // String is a short name for tables and sentences.
 func (w Who) String() string {
 	if w.Device != "" {
-		return strings.TrimSuffix("GPU "+w.Device+" slice "+w.Slice, " slice ")
+		return w.device()
 	}
 	name := cmp.Or(exposition.Printable(w.Model, 60), Title(w.Producer))
 	if w.Target != "" {
@@ -73,10 +78,27 @@ func (w Who) String() string {
 	return name
 }
 
-var titles = map[string]string{"vllm": "vLLM", "sglang": "SGLang", "trtllm": "TensorRT-LLM", "tgi": "TGI", "llamacpp": "llama.cpp", "dynamo": "Dynamo", "litellm": "LiteLLM", "epp": "llm-d's endpoint picker", "dcgm": "DCGM exporter"}
+var titles = map[string]string{"vllm": "vLLM", "sglang": "SGLang", "trtllm": "TensorRT-LLM", "tgi": "TGI", "llamacpp": "llama.cpp", "dynamo": "Dynamo", "litellm": "LiteLLM", "epp": "llm-d's endpoint picker", "dcgm": "DCGM"}
 
 // Title is how people call a producer.
 func Title(producer string) string { return cmp.Or(titles[producer], producer) }
+
+func (w Who) device() string {
+	name := "GPU " + exposition.Printable(cmp.Or(w.Index, w.Device), 60)
+	switch {
+	case w.Index == "":
+	case w.Node != "":
+		name += " of " + exposition.Printable(w.Node, 60)
+	case strings.HasPrefix(w.Device, w.Target): // it has no identity
+		name += " in " + exposition.Printable(w.Target, 60)
+	default:
+		name += " (" + exposition.Printable(w.Device, 60) + ")"
+	}
+	if w.Slice != "" {
+		name += " instance " + exposition.Printable(w.Slice, 60)
+	}
+	return name
+}
 
 // Reading is a track that is understood: points and histograms in the signal's unit, without the values that are none.
 type Reading struct {
@@ -85,6 +107,7 @@ type Reading struct {
 	Native  *signals.Native
 	Who     Who
 	Unknown map[string]int // why samples are no values, and how many
+	Every   time.Duration  // between two samples as they were read, the middle one; 0 where it is not known
 }
 
 // Adapter understands one producer.
@@ -114,22 +137,39 @@ func (a *Adapter) Read(t *Track) []*Reading {
 		if a.Who != nil {
 			a.Who(t, &r.Who)
 		}
-		a.values(r)
+		r.Every = every(t.Points)
+		a.values(r, t)
 		rs = append(rs, r)
 	}
 	return rs
 }
 
-func (a *Adapter) values(r *Reading) {
-	points := r.Points
+func every(points []Point) time.Duration {
+	var gaps []int64
+	for i := 1; i < len(points); i++ {
+		if gap := points[i].At - points[i-1].At; gap > 0 && points[i-1].At != 0 {
+			gaps = append(gaps, gap)
+		}
+	}
+	if len(gaps) == 0 {
+		return 0
+	}
+	slices.Sort(gaps)
+	return time.Duration(gaps[len(gaps)/2])
+}
+
+func (a *Adapter) values(r *Reading, t *Track) {
 	r.Points = nil
 	if n := r.NaN; n > 0 {
 		r.unknown("not a number", n)
 	}
-	for _, p := range points {
+	for _, p := range t.Points {
 		value, why := p.Value, ""
 		if a.Value != nil {
-			value, why = a.Value(&r.Track, p)
+			value, why = a.Value(t, p)
+		}
+		if why == "" {
+			why = r.impossible(value)
 		}
 		if why != "" {
 			r.unknown(why, 1)
@@ -151,6 +191,17 @@ func (a *Adapter) values(r *Reading) {
 	}
 }
 
+// impossible says why a native value is none, whoever sends it.
+func (r *Reading) impossible(value float64) string {
+	if math.IsNaN(value) || math.IsInf(value, 0) {
+		return "not a number"
+	}
+	if g := r.Signal.Range; g != nil && (value*r.Native.Times < g.Least || value*r.Native.Times > g.Most) {
+		return fmt.Sprintf("corrupt (outside %.4g to %.4g)", g.Least/r.Native.Times, g.Most/r.Native.Times)
+	}
+	return ""
+}
+
 func (r *Reading) unknown(why string, n int) {
 	if r.Unknown == nil {
 		r.Unknown = map[string]int{}
@@ -163,31 +214,10 @@ func (r *Reading) Reasons() []string { return slices.Sorted(maps.Keys(r.Unknown)
 
 // Last is the newest value; false where there is none.
 func (r *Reading) Last() (float64, bool) {
-	if len(r.Points) == 0 {
+	if len(r.Points) == 0 || r.Rate {
 		return 0, false
 	}
 	return r.Points[len(r.Points)-1].Value, true
-}
-
-// Grown is by how much a counter grew between the first sight and the last, and over which time (ns, 0 where it is not known). A fall is a
-// restart: what is counted after it is all new. It is false with fewer than two values.
-func (r *Reading) Grown() (by float64, over int64, ok bool) {
-	if len(r.Points) < 2 {
-		return 0, 0, false
-	}
-	last := r.Points[0]
-	for _, p := range r.Points[1:] {
-		if p.Value < last.Value {
-			by += p.Value
-		} else {
-			by += p.Value - last.Value
-		}
-		last = p
-	}
-	if first := r.Points[0]; first.At != 0 && last.At > first.At {
-		over = last.At - first.At
-	}
-	return by, over, true
 }
 
 // Observed is what a histogram observed between the first sight and the last, and whether it is that: of a single sight it is everything since
@@ -217,7 +247,8 @@ func has(ls exposition.Labels, where map[string]string) bool {
 }
 
 // Best leaves of readings that say the same signal of the same engine under several names only those under the best one: a current name
-// before an outdated one, one that is live before one that moves when requests end, a later one in the registry before an earlier one.
+// before an outdated one, one that is live before one that moves when requests end, a later one in the registry before an earlier one. Devices'
+// stay: their history goes on from one name to the next.
 func Best(rs []*Reading) []*Reading {
 	type key struct {
 		who    Who
@@ -230,7 +261,9 @@ func Best(rs []*Reading) []*Reading {
 			best[k] = r.Native
 		}
 	}
-	return slices.DeleteFunc(rs, func(r *Reading) bool { return best[key{r.Who, r.Signal.Name}] != r.Native })
+	return slices.DeleteFunc(rs, func(r *Reading) bool {
+		return r.Signal.Scope != signals.OfDevice && best[key{r.Who, r.Signal.Name}] != r.Native
+	})
 }
 
 func better(s *signals.Signal, a, b *signals.Native) bool {

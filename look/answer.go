@@ -66,9 +66,11 @@ func (r *reader) series(target string, src *Source, s promqlSeries) {
 
 // place is where a series' values go: into a track of its own, or into the histogram that it is a part of.
 func (r *reader) place(target, name string, ls exposition.Labels) (put func(adapter.Point), none func()) {
+	name, isRate := rated(name)
 	base := trim(name)
 	if base == name || ls.Get("le") == "" && !isHistogram(base) {
 		t := r.track(target, name, exposition.Unknown, ls)
+		t.Rate = isRate
 		return func(p adapter.Point) { t.Points = append(t.Points, p) }, func() { t.NaN++ }
 	}
 	own := ls.Without("le")

@@ -63,6 +63,45 @@ var cases = []fieldCase{
 	{name: "C37", says: []string{
 		`the time of a step \(42\.0 ms on average, 138,194 observations\)`, `2\.88 tokens on average \(1 \+ 259,806 accepted / 138,194 drafts\)`, `A token took 14\.6 ms on average`, `the two agree`,
 	}, never: []string{`regress`, `42\.0 ms between outputs`}},
+	{name: "C47", says: []string{
+		`26 samples of GPUs are no values; none is used`, `SM clock blank`, `memory temperature not supported`, `power not supported`, `XID not found`, `clock event reasons not permitted`, `energy blank`,
+		`memory blank, its reason lost in rounding \(3 times\) and not supported`, `utilisation corrupt \(outside 0 to 100\)`, `Unknown clock event reasons do not mean that nothing is throttled`,
+		`GPU 1 of gpu-node-c: utilisation 97\.0 %, SM active 88\.1 %, temperature 61 °C, power 512\.4 W, memory 71,022 MiB`, `GPU 0 of gpu-node-c: memory 71,001 MiB`,
+		`GPU 0 in \S+smi: utilisation unknown error, memory N/A, power not supported, clock event reasons N/A, memory temperature read error \(ERR!\)`, `GPU 0 in \S+dmon: engine active N/A`,
+	}, never: []string{`9,?223,?372`, `e\+18`, `2,?147,?483`, `131,?072`, `4,?294`, `140,?737`, `utilisation 0`, `memory 0 MiB`, `NaN`}},
+	{name: "C48", says: []string{
+		`PROF data of GPU 0 of gpu-node-d are invalid, not idle: from 10:04:00 UTC SM active, tensor active, DRAM active are exactly 0 in 25 consecutive samples \(a sample every 15\.0 s\)`,
+		`GPU_UTIL is 99\.0 % to 100\.0 %, power is 588\.3 W to 610\.5 W and the engine generates 2,29\d tok/s`, `coincides with XID 31 \(GPU memory page fault.*first seen at 10:04:00 UTC; the workload kept running`,
+		`SM active 88\.2 % \(mean of 16 samples\)`, `Use power and tokens in their place: no SM activity and no MFU`, `Restart the DCGM host engine and its exporter`,
+	}, never: []string{`GPU idle`, `host-bound`, `low tensor`, `3[2-6]\.\d %`, `SM active 0`}},
+	{name: "C50", says: []string{
+		`GPU 2 of gpu-node-e is the straggler of the 4 GPUs of serving/atlas-tp4-0: SM clock 1,095 MHz, the others 1,980 MHz: 1\.81 times slower`,
+		`136 = 0x88: hardware slowdown \(0x8\) \+ power brake.* \(0x80\); 318\.1 W`, `each step waits for the slowest`, `rose 1\.74 times, from 22\.1 ms .* to 38\.4 ms .*, which fits`,
+		`The others spin in collectives: utilisation 100\.0 % and SM active 96\.9 % to 97\.1 % with tensor active 21\.0 % to 21\.1 % is waiting, not work`,
+		`Not the fault: GPU 0: 4 = 0x4: power cap, normal at high load`, `Check on GPU 2 of gpu-node-e: the power feed`, `Do not lower the load of the model first`,
+	}, never: []string{`1,?759`, `136 °C`, `thermal`}},
+	{name: "C51", says: []string{
+		`GPU 0 of gpu-node-f \(GPU-000001fe-\S+\) is partitioned into 3 instances`, `3g\.40gb id 2 \(serving/atlas-mig-0\): engine active 94\.2 %, SM active 88\.0 %, memory 36,210 MiB`,
+		`2g\.20gb id 3 \(serving/embed-0\): engine active 11\.0 %, SM active 8\.0 %, memory unknown`, `1g\.10gb id 9 \(no owner named\): engine active 0\.0 %, SM active 0\.0 %, memory 6,102 MiB`,
+		`weighted by their slices \(3:2:1\): engine active 50\.8 %`, `draws 401\.2 W, once, though 3 lines repeat it; the GPUs of gpu-node-f together 401\.2 \+ 502\.7 = 903\.9 W`,
+		`GPU_UTIL is not measured for instances: unknown, not 0`, `An instance is its GPU's UUID and GPU_I_ID`,
+	}, never: []string{`1,?706`, `utilisation 0`}},
+	{name: "C52", says: []string{
+		`serving/atlas-0 \(acme/atlas-32b-instruct on 192\.0\.2\.41:8000\) on GPU 0 of gpu-node-g \(GPU-00000208-`, `serving/atlas-1 \(acme/atlas-32b-instruct on 192\.0\.2\.42:8000\) on GPU 0 of gpu-node-h \(GPU-00000209-`,
+		`serving/atlas-2 \(acme/atlas-32b-instruct on 192\.0\.2\.43:8000\) on GPU 0 of gpu-node-i \(GPU-0000020a-`, `3 different GPUs are called gpu="0": they are told apart by UUID`,
+		`joined by namespace and pod`, `gpu_uuid is that of GPU 0 of gpu-node-i, its model_name \(NVIDIA H100 80GB HBM3\) is the board's, no language model's`, `DCGM: 3 targets, 3 GPUs`,
+	}, never: []string{`gpu-operator`, `exporter-x7k2p`, `found [^:]*: NVIDIA`}},
+	{name: "C54", says: []string{
+		`Each is one series across the change`, `GPU 0 of gpu-node-k: temperature 64 °C, power 611\.2 W, utilisation 97\.0 %, share of memory used 89\.0 %`, `GPU 1 of gpu-node-k: .*utilisation 1\.0 %`,
+		`DEV_GPU_UTIL is DEV_GPU_UTIL_RATIO`, `DEV_POWER_USAGE is DEV_BOARD_POWER_WATTS`, `DEV_GPU_TEMP is DEV_GPU_TEMP_CELSIUS`, `DEV_XID_ERRORS is DEV_XID_ERROR`, `PROF_GR_ENGINE_ACTIVE is PROF_GR_ENGINE_UTIL_RATIO`,
+		`PROF_SM_ACTIVE is PROF_SM_UTIL_RATIO`, `PROF_PIPE_TENSOR_ACTIVE is PROF_TENSOR_UTIL_RATIO`, `PROF_DRAM_ACTIVE is PROF_DRAM_UTIL_RATIO`, `CLOCK_THROTTLE_REASONS is DEV_CLOCKS_EVENT_REASONS`,
+		`GPU_UTIL_RATIO counts from 0 to 100, PROF_\*_RATIO and FB_USED_RATIO from 0 to 1; here all are in %`, `2 targets, 2 GPUs`,
+	}, never: []string{`9,?700`, `100\.0 %`, `missing`, `\d \S+ → `}},
+	{name: "C70", says: []string{
+		`DCGM_FI_PROF_PCIE_TX_BYTES is a rate in bytes/s already, a gauge, and declared counter, which is wrong: .* between 1\.15 GB/s and 2\.40 GB/s, 1\.75 GB/s on average`, `never rate\(\)`,
+		`At 10:02:00 UTC \(sample 8\) it reads 0 J: a bad read, not a reset`, `1\.26e\+08 J in 15\.0 s would be 8\.4\d MW, a board's 1,000 W make 15\.0 kJ`,
+		`At 10:05:00 UTC \(sample 20\) it starts again at 4\.0 kJ .*a true reset.*counted on from there`, `285\.0 kJ over samples 0 to 19`, `285,000 J / 570,000 tokens = 0\.50 J per token`,
+	}, never: []string{`-[\d.,]+ k?[JW]`, `126,?420`}},
 	{name: "C38", says: []string{
 		`worker-0 is no measurement: 5,000 of 5,000 observations lie in the first bucket, and their sum is exactly 0`, `clock is behind the sender's`,
 		`worker-1 cannot be: 350 ms on average, all of 5,000 between 100 ms and 500 ms`, `TTFT of 231 ms make 581 ms, more than the 412 ms`, `ahead, by at least 169 ms`, `lie 181 ms that nothing measured: they are unattributed, not network`, `clocks are kept in step`,

@@ -99,16 +99,6 @@ func tokenPath(s *Scene) PathState {
 	return state(signals.Token, ms, "neither TTFT nor a time per token is in what was read: give an engine's /metrics, or traces")
 }
 
-func gpuPath(s *Scene) PathState {
-	ms := gauges(s, "kv.usage", func(v float64, w adapter.Who) string { return "KV cache " + share(v) })
-	ms = append(ms, capacity(s)...)
-	p := state(signals.GPU, ms, "give the DCGM exporter's metrics, or run the agent on the host")
-	if p.State != NotSeen && !slices.ContainsFunc(s.Readings, func(r *adapter.Reading) bool { return r.Signal.Scope == signals.OfDevice }) {
-		p.Switch = "the device itself is not seen: give the DCGM exporter's metrics"
-	}
-	return p
-}
-
 // capacity is how many tokens fit into an engine's cache; the smallest is the worst. What stands there as None is not known.
 func capacity(s *Scene) (ms []measure) {
 	for _, r := range s.Of("kv.config") {

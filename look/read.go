@@ -105,6 +105,7 @@ func (r *reader) recognise(in Input, src *Source, b []byte) {
 	case text[0] == '<':
 		src.Kind = "HTML"
 		src.Problems = append(src.Problems, "a web page, no metrics: a login page, a proxy's error, or the wrong path ('/metrics' is usual)")
+	case r.table(in, src, text):
 	default:
 		r.page(in, src, b)
 	}

@@ -44,29 +44,27 @@ func Judge(s *Scene) *Report {
 
 func found(s *Scene) (fs []Found) {
 	ranks := map[string]map[string]bool{}
-	devices := map[string]map[string]bool{}
+	devices := s.devices()
 	for _, r := range s.Readings {
 		i := slices.IndexFunc(fs, func(f Found) bool { return f.Producer == r.Who.Producer })
 		if i < 0 {
 			i = len(fs)
 			fs = append(fs, Found{Producer: r.Who.Producer})
-			ranks[r.Who.Producer], devices[r.Who.Producer] = map[string]bool{}, map[string]bool{}
+			ranks[r.Who.Producer] = map[string]bool{}
 		}
 		f := &fs[i]
 		f.Models, f.Targets = with(f.Models, r.Who.Model), with(f.Targets, r.Target)
-		f.Unnamed = f.Unnamed || r.Who.Model == "" && r.Labels.Get("model_name") != ""
+		f.Unnamed = f.Unnamed || !isDevice(r) && r.Who.Model == "" && r.Labels.Get("model_name") != ""
 		if r.Who.Rank != "" {
 			ranks[f.Producer][r.Target+"\xff"+r.Who.Rank] = true
-		}
-		if r.Who.Device != "" {
-			devices[f.Producer][r.Who.Device] = true
 		}
 	}
 	for i := range fs {
 		if n := len(ranks[fs[i].Producer]); n > len(fs[i].Targets) {
 			fs[i].Ranks = n
 		}
-		fs[i].Devices = len(devices[fs[i].Producer])
+		of, _ := known(slices.DeleteFunc(slices.Clone(devices), func(d *device) bool { return !d.from(fs[i].Producer) }))
+		fs[i].Devices = len(of)
 	}
 	return fs
 }

@@ -23,6 +23,7 @@ func mixedVersions(s *Scene) (facts []Fact) {
 	for _, r := range s.Readings {
 		p := r.Who.Producer
 		switch {
+		case isDevice(r): // their history goes on under the new names: deviceRenames
 		case r.Native.Until != "":
 			put(old, p, r.Target)
 			if names[p] == nil {

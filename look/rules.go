@@ -46,6 +46,7 @@ var rules = []rule{
 	{"hit-rate-gauge", hitRateGauge},
 	{"throughput-gauge", throughputGauge},
 	{"no-first-token", noFirstToken},
+	{"prof-invalid", profInvalid},
 	{"progress", progress},
 	{"ranks-uneven", ranksUneven},
 	{"itl-is-per-step", itlPerStep},
@@ -56,6 +57,14 @@ var rules = []rule{
 	{"labels-explode", labelsExplode},
 	{"bucket-edges", bucketEdges},
 	{"queries", checkQueries},
+	{"gpu-blanks", blanks},
+	{"gpu-clocks", clocks},
+	{"gpu-xid", driverErrors},
+	{"gpu-counters-disguised", disguised},
+	{"gpu-energy", energyFalls},
+	{"gpu-partitioned", partitioned},
+	{"gpu-owners", owners},
+	{"gpu-renames", deviceRenames},
 }
 
 func judge(s *Scene) []Fact {

@@ -18,6 +18,8 @@ type Scene struct {
 	Iterations []Iterations // statistics of TensorRT-LLM
 
 	invalid map[*adapter.Reading]string // readings that are no evidence, and why
+	gpus    []*device                   // whom readings of GPUs are about, once they have been gathered
+	engines []adapter.Who               // without ranks, likewise
 }
 
 // Source is one input and what was made of it.

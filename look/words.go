@@ -2,7 +2,9 @@ package look
 
 import (
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -78,6 +80,8 @@ func sentence(parts ...string) string {
 	}
 	return strings.Join(said, " ")
 }
+
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
 func plural(n int, one, more string) string {
 	if n == 1 {

@@ -325,7 +325,7 @@ func (r *reader) family(name string) *Family {
 var errNoName = errors.New("a sample without a name")
 
 func (r *reader) sample(ls labels.Labels, at *int64, value float64, series []byte) error {
-	name := ls.Get(labels.MetricName)
+	name := ls.Get(model.MetricNameLabel)
 	if name == "" {
 		return errNoName
 	}
@@ -372,7 +372,7 @@ func (r *reader) sample(ls labels.Labels, at *int64, value float64, series []byt
 func without(ls labels.Labels, name string) Labels {
 	own := make(Labels, 0, ls.Len())
 	ls.Range(func(l labels.Label) {
-		if l.Name != labels.MetricName && l.Name != name {
+		if l.Name != model.MetricNameLabel && l.Name != name {
 			own = append(own, Label{l.Name, l.Value})
 		}
 	})
@@ -383,7 +383,7 @@ func without(ls labels.Labels, name string) Labels {
 func (ls Labels) same(of labels.Labels, name string) bool {
 	i, equal := 0, true
 	of.Range(func(l labels.Label) {
-		if l.Name == labels.MetricName || l.Name == name {
+		if l.Name == model.MetricNameLabel || l.Name == name {
 			return
 		}
 		equal = equal && i < len(ls) && ls[i] == Label{l.Name, l.Value}

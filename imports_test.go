@@ -16,7 +16,7 @@ const module = "github.com/whylate/whylate/"
 // its parent and sees no sibling. A package that stands in no row fails the test, so the table cannot fall behind.
 var rows = [][]string{
 	{"ledger", "exposition", "logline"},
-	{"wire", "account", "adapter/vllm"},
+	{"wire", "account", "adapter/vllm", "adapter/sglang"},
 	{"store"},
 	{"store/embedded"},
 	{"ingest", "query"},

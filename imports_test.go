@@ -17,10 +17,10 @@ const module = "github.com/whylate/whylate/"
 var rows = [][]string{
 	{"ledger", "exposition"},
 	{"wire", "account"},
-	{"store"},
+	{"store", "adapter/genai"},
 	{"store/embedded"},
 	{"ingest", "query"},
-	{"ingest/stream"},
+	{"ingest/stream", "ingest/otlp"},
 	{"agent"},
 	{"agent/command"},
 	{"diagnose", "experiment"},
@@ -42,7 +42,7 @@ var anywhere = []string{"internal/scenario", "internal/figure", "internal/engine
 var leaves = []string{"internal/vfs", "internal/renew"}
 
 // standardOnly import nothing but the standard library and this module.
-var standardOnly = []string{"ledger", "account", "store", "ingest", "query", "diagnose", "api", "api/client", "experiment"}
+var standardOnly = []string{"ledger", "account", "adapter/genai", "store", "ingest", "query", "diagnose", "api", "api/client", "experiment"}
 
 // never are packages that a package must not need, however far down: the agent runs beside engines and stays small.
 var never = map[string][]string{

@@ -17,11 +17,11 @@ const module = "github.com/whylate/whylate/"
 var rows = [][]string{
 	{"ledger", "exposition", "signals", "logline"},
 	{"wire", "account", "adapter"},
-	{"adapter/vllm", "adapter/sglang", "adapter/trtllm", "adapter/tgi", "adapter/llamacpp", "adapter/dynamo", "adapter/litellm", "adapter/dcgm"},
+	{"adapter/vllm", "adapter/sglang", "adapter/trtllm", "adapter/tgi", "adapter/llamacpp", "adapter/dynamo", "adapter/litellm", "adapter/dcgm", "adapter/genai"},
 	{"store"},
 	{"store/embedded"},
 	{"ingest", "query"},
-	{"ingest/stream"},
+	{"ingest/stream", "ingest/otlp"},
 	{"agent"},
 	{"agent/command"},
 	{"diagnose", "experiment", "look"},
@@ -43,7 +43,7 @@ var anywhere = []string{"internal/scenario", "internal/figure", "internal/engine
 var leaves = []string{"internal/vfs", "internal/renew"}
 
 // standardOnly import nothing but the standard library and this module.
-var standardOnly = []string{"ledger", "account", "store", "ingest", "query", "diagnose", "api", "api/client", "experiment"}
+var standardOnly = []string{"ledger", "account", "adapter/genai", "store", "ingest", "query", "diagnose", "api", "api/client", "experiment"}
 
 // never are packages that a package must not need, however far down: the agent runs beside engines and stays small.
 var never = map[string][]string{

@@ -106,6 +106,12 @@ var cases = []fieldCase{
 		`worker-0 is no measurement: 5,000 of 5,000 observations lie in the first bucket, and their sum is exactly 0`, `clock is behind the sender's`,
 		`worker-1 cannot be: 350 ms on average, all of 5,000 between 100 ms and 500 ms`, `TTFT of 231 ms make 581 ms, more than the 412 ms`, `ahead, by at least 169 ms`, `lie 181 ms that nothing measured: they are unattributed, not network`, `clocks are kept in step`,
 	}, never: []string{`excellent`, `175 ms`}},
+	{name: "C39", says: []string{`1 request in traces: 1 complete`, `queue 12\.0 ms`, `prefill 371\.0 ms`, `decode 1,940\.0 ms`, `inferred`, `40 'http send' spans are one a streamed chunk`}, never: []string{`-2\.36`, `4\.76`}},
+	{name: "C41", says: []string{`3 requests in traces: 0 complete, 1 aborted, 0 failed, 2 incomplete; usable client durations 0|usable client durations 0`, `2,130 ms`, `left open after abort`, `under a missing parent`}, never: []string{`3,601`, `-[0-9]+ ms`}},
+	{name: "C42", says: []string{`60\.0 ms ± 10\.0 ms behind`, `48\.0 ms outside the server`, `24\.0 ms`, `36\.0 ms`, `29\.0 ms`, `original ones are kept`}, never: []string{`-[0-9.]+ ms`}},
+	{name: "C44", says: []string{`tokens: 812 in, 96 out, 512 cached`, `512 \+ 300 = 812`, `first: 231 ms`}, never: []string{`4,?160`}},
+	{name: "C45", says: []string{`tokens: 9120 in, 340 out`, `system 1, user 2, assistant 1`, `1 value truncated`}, never: []string{`@`, `data:image`, `[+]?[0-9]{3}[- ][0-9]{3}[- ][0-9]{4}`}},
+	{name: "C46", interval: time.Minute, says: []string{`tokenize`, `waiting`, `prefill 212\.0 ms`, `decode 1,702\.0 ms`, `scheduler telemetry missing`, `queue time mean 4,020 ms over 40 requests; so waiting is the likely part`}, never: []string{`tokenize 6`}},
 	{name: "C69", says: []string{
 		`does not export TTFT`, `validation \(2\.00 ms\) and queue \(31\.0 ms\), and within the inference of 1\.84 s`, `Estimate, no measurement: .* about 245 ms`, `no time per output token`, `A decode step takes 38\.1 ms`, `20 of 1,000 failed`,
 	}, never: []string{`TPOT = 76`, `TTFT = 0`, `TTFT p99`}},

@@ -62,6 +62,9 @@ func requestPath(s *Scene) PathState {
 	}
 	ms = append(ms, tails(s, "request.queue_time", "queue")...)
 	ms = append(ms, failures(s)...)
+	if len(ms) == 0 && s.Traces != nil {
+		return PathState{Path: signals.Request, State: Seen, Text: traced(s.Traces)}
+	}
 	p := state(signals.Request, ms, "give an engine's /metrics")
 	if len(s.Engines()) > 1 && p.State == Seen {
 		p.Text = everybody(s) + p.Text

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/whylate/whylate/adapter"
+	"github.com/whylate/whylate/adapter/genai"
 	"github.com/whylate/whylate/adapter/trtllm"
 	"github.com/whylate/whylate/exposition"
 )
@@ -38,6 +39,9 @@ func Read(ctx context.Context, inputs []Input, o Options) (*Scene, error) {
 	}
 	r.assemble()
 	r.understand()
+	if len(r.spans) > 0 {
+		r.scene.Traces = genai.Calls(r.spans)
+	}
 	return r.scene, nil
 }
 
@@ -47,6 +51,7 @@ type reader struct {
 	tracks  map[string]*adapter.Track // by target, family and labels
 	scrapes map[string]int            // by target
 	parts   map[string]*parts         // of histograms that come series by series
+	spans   []genai.Span
 }
 
 func (r *reader) read(in Input) {
@@ -171,6 +176,10 @@ func (r *reader) json(in Input, src *Source, b []byte) {
 		for _, series := range answer.Data.Result {
 			r.series(in.Target, src, series)
 		}
+		return
+	}
+	if bytes.Contains(b[:min(len(b), sniffed)], []byte(`"resourceSpans"`)) {
+		r.traces(src, b)
 		return
 	}
 	if it, err := trtllm.ReadIterations(in.Target, b); err == nil {

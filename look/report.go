@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/whylate/whylate/adapter"
+	"github.com/whylate/whylate/adapter/genai"
 	"github.com/whylate/whylate/exposition"
 )
 
@@ -15,6 +16,7 @@ type Report struct {
 	Found    []Found     `json:"found"`
 	Paths    []PathState `json:"paths"`
 	Facts    []Fact      `json:"facts"`
+	Traces   *genai.View `json:"traces,omitempty"`   // model calls, and where the time of each went
 	Problems []string    `json:"problems,omitempty"` // what of the inputs could not be taken
 	Next     string      `json:"next"`
 }
@@ -31,7 +33,8 @@ type Found struct {
 
 // Judge makes the report of a scene.
 func Judge(s *Scene) *Report {
-	r := &Report{Found: found(s), Facts: judge(s)}
+	r := &Report{Found: found(s), Facts: judge(s), Traces: s.Traces}
+	offerWaits(s)
 	r.Paths = paths(s, r.Facts)
 	for _, src := range s.Sources {
 		for _, p := range src.Problems {
@@ -79,9 +82,9 @@ func with(list []string, s string) []string {
 func next(s *Scene, r *Report) string {
 	watched := slices.ContainsFunc(s.Readings, func(r *adapter.Reading) bool { return len(r.Points) > 1 || len(r.Hists) > 1 })
 	switch {
-	case len(r.Found) == 0:
+	case len(r.Found) == 0 && r.Traces == nil:
 		return "No engine, gateway or GPU was recognised. 'whylate look http://HOST:PORT/metrics' reads an engine itself."
-	case !watched:
+	case !watched && len(r.Found) > 0:
 		return "One scrape of each is counters since their start. Give two of the same target, or its address, to see what happens now."
 	}
 	return "To see who shared which iteration, and why a request waited, put the probe into the engine: docs/probe.md, then 'whylate explain REQUEST'."
@@ -111,7 +114,10 @@ func (r *Report) Text(w io.Writer, columns int) error {
 		name := adapter.Title(f.Producer)
 		p.row("found", name+": "+strings.Join(of, ", "))
 	}
-	if len(r.Found) == 0 {
+	if r.Traces != nil {
+		p.row("found", traced(r.Traces))
+	}
+	if len(r.Found) == 0 && r.Traces == nil {
 		p.row("found", "nothing that is known")
 	}
 	p.line("")
@@ -129,6 +135,10 @@ func (r *Report) Text(w io.Writer, columns int) error {
 			p.line("")
 		}
 		p.row(mark[f.Weight], sentence(f.Text, f.Instead, f.Do))
+	}
+	if r.Traces != nil && p.err == nil {
+		p.line("")
+		p.err = r.Traces.Text(w)
 	}
 	if len(r.Problems) > 0 {
 		p.line("")

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/whylate/whylate/adapter"
+	"github.com/whylate/whylate/adapter/genai"
 	"github.com/whylate/whylate/adapter/trtllm"
 )
 
@@ -16,6 +17,7 @@ type Scene struct {
 	Queries  []Query            // of dashboards, to be checked against what is there
 
 	Iterations []Iterations // statistics of TensorRT-LLM
+	Traces     *genai.View  // nil where there are none
 
 	invalid map[*adapter.Reading]string // readings that are no evidence, and why
 	gpus    []*device                   // whom readings of GPUs are about, once they have been gathered

@@ -3,6 +3,7 @@ package look
 import (
 	"cmp"
 	"slices"
+	"time"
 
 	"github.com/whylate/whylate/adapter"
 	"github.com/whylate/whylate/adapter/trtllm"
@@ -16,6 +17,9 @@ type Scene struct {
 	Queries  []Query            // of dashboards, to be checked against what is there
 
 	Iterations []Iterations // statistics of TensorRT-LLM
+	Logs       []*Log       // of vLLM and SGLang
+
+	now time.Time // when it is looked at; zero where that is not known
 
 	invalid map[*adapter.Reading]string // readings that are no evidence, and why
 	gpus    []*device                   // whom readings of GPUs are about, once they have been gathered

@@ -23,7 +23,8 @@ func (e *env) look() *cobra.Command {
 		Use:   "look URL|FILE...",
 		Short: "See in half a minute how engines and GPUs are, from what they already emit",
 		Long: `Read what is already there, without configuration, and leave nothing behind: an engine's or an exporter's /metrics, a Prometheus (or
-Mimir, Thanos, VictoriaMetrics), saved scrapes, answers of the Prometheus API, a folder of them. Prints what it found, the four paths
+Mimir, Thanos, VictoriaMetrics), saved scrapes, answers of the Prometheus API, logs of vLLM and SGLang (of any version, plain or packed, as
+the container runtime wrapped them), a folder of them. Prints what it found, the four paths
 (request, token, gpu, quality) with the worst segment of each, what is certainly wrong, and the next command.
 
 An address that speaks metrics is watched for --for; a Prometheus is asked for --history. Saved scrapes of one target are those whose names
@@ -31,7 +32,8 @@ differ in their order alone (engine.t0.prom, engine.t1.prom); --interval says th
 line) is checked against what is there.`,
 		Example: `  whylate look http://vllm-0:8000/metrics
   whylate look https://prometheus.example --token-file token --ca-file ca.pem
-  whylate look before.t0.prom before.t1.prom --interval 60s`,
+  whylate look before.t0.prom before.t1.prom --interval 60s
+  whylate look engine.log --zone Europe/Berlin`,
 		Args: args(1, 10_000, "addresses or files"),
 		RunE: func(cmd *cobra.Command, given []string) error {
 			scene, err := e.read(cmd.Context(), given, in)
@@ -49,8 +51,8 @@ line) is checked against what is there.`,
 
 // lookFlags say how addresses and files are read.
 type lookFlags struct {
-	watch, every, history, interval                          time.Duration
-	tokenFile, user, passwordFile, caFile, certFile, keyFile string
+	watch, every, history, interval                                time.Duration
+	zone, tokenFile, user, passwordFile, caFile, certFile, keyFile string
 }
 
 func (l *lookFlags) flags(cmd *cobra.Command) {
@@ -59,6 +61,7 @@ func (l *lookFlags) flags(cmd *cobra.Command) {
 	f.DurationVar(&l.every, "every", 10*time.Second, "how often it is read meanwhile")
 	f.DurationVar(&l.history, "history", 24*time.Hour, "how far back a Prometheus is read; 0 = addresses are no Prometheus")
 	f.DurationVar(&l.interval, "interval", 0, "time between two saved scrapes of one target, where nothing says it")
+	f.StringVar(&l.zone, "zone", "", "zone of times in logs that come without one: UTC, Europe/Berlin")
 	f.StringVar(&l.tokenFile, "token-file", "", "file with a bearer token")
 	f.StringVar(&l.user, "user", "", "user of basic authentication")
 	f.StringVar(&l.passwordFile, "password-file", "", "file with its password")
@@ -76,6 +79,10 @@ func (e *env) read(ctx context.Context, given []string, l lookFlags) (*look.Scen
 		return nil, usageError{fmt.Errorf("give --token-file or --user, not both")}
 	case (l.certFile == "") != (l.keyFile == ""):
 		return nil, usageError{fmt.Errorf("--cert-file and --key-file belong together")}
+	}
+	zone, err := l.location()
+	if err != nil {
+		return nil, err
 	}
 	ask, err := l.address()
 	if err != nil {
@@ -112,7 +119,19 @@ func (e *env) read(ctx context.Context, given []string, l lookFlags) (*look.Scen
 	if len(inputs) == 0 {
 		return nil, fmt.Errorf("%w in %s", errNoSource, exposition.Printable(strings.Join(given, " "), 200))
 	}
-	return look.Read(ctx, inputs, look.Options{Interval: l.interval})
+	return look.Read(ctx, inputs, look.Options{Interval: l.interval, Zone: zone, Now: time.Now()})
+}
+
+// location is the zone of times in logs; nil where none is given.
+func (l *lookFlags) location() (*time.Location, error) {
+	if l.zone == "" {
+		return nil, nil
+	}
+	zone, err := time.LoadLocation(l.zone)
+	if err != nil {
+		return nil, usageError{fmt.Errorf("--zone %s: give a name such as UTC or Europe/Berlin: %w", exposition.Printable(l.zone, 60), err)}
+	}
+	return zone, nil
 }
 
 // address reports whether an argument is one, and no file: it has a scheme, or is host:port and there is no such file.

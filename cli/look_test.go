@@ -14,12 +14,16 @@ func TestLook(t *testing.T) {
 	if status != ExitOK || !strings.Contains(out, `"producer": "llamacpp"`) {
 		t.Errorf("%d: %s%s", status, out, errOut)
 	}
+	status, out, errOut = run(t, "look", "../testdata/cases/C55-sglang-log-zoo.server.log", "--zone", "UTC")
+	if status != ExitOK || !strings.Contains(out, "SGLang: 1 log") || !strings.Contains(out, "09:00:16 UTC") {
+		t.Errorf("%d: %s%s", status, out, errOut)
+	}
 	for _, c := range []struct {
 		args   string
 		status int
 		says   string
 	}{
-		{"look", ExitUsage, "addresses or files"}, {"look nowhere.prom", ExitFailed, "nowhere.prom"}, {"look x --every 0s", ExitUsage, "--every"},
+		{"look", ExitUsage, "addresses or files"}, {"look nowhere.prom", ExitFailed, "nowhere.prom"}, {"look x --every 0s", ExitUsage, "--every"}, {"look x --zone Nowhere", ExitUsage, "--zone"},
 		{"look http://127.0.0.1:1 --token-file a --user b", ExitUsage, "not both"}, {"look http://127.0.0.1:1 --cert-file a", ExitUsage, "belong together"}, {"look http://127.0.0.1:1", ExitFailed, "nobody answers"},
 	} {
 		if status, _, errOut := run(t, strings.Fields(c.args)...); status != c.status || !strings.Contains(errOut, c.says) {

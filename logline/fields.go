@@ -23,6 +23,9 @@ func (o Opt[T]) Or(other T) T {
 	return other
 }
 
+// Get is the value, and whether there is one.
+func (o Opt[T]) Get() (any, bool) { return o.Value, o.Known }
+
 // Rest is what a line told beyond the fields of its record.
 type Rest struct {
 	Extra    []Extra // what a version that we do not know has added

@@ -7,7 +7,6 @@ package logline
 
 import (
 	"bufio"
-	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -103,7 +102,7 @@ const lookAhead = 256 << 10
 // it gives the first line: it is for a log that has been written, not for one to be followed.
 func Read(r io.Reader, o Options) iter.Seq2[Line, error] {
 	return func(yield func(Line, error) bool) {
-		src, done, err := open(r, cmp.Or(o.Limit, defaultLimit))
+		src, done, err := Unpack(r, o.Limit)
 		if err != nil {
 			yield(Line{}, err)
 			return

@@ -3,6 +3,7 @@ package logline
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"errors"
 	"fmt"
@@ -14,8 +15,10 @@ import (
 // maxWindow is the memory that a zstd stream may ask for.
 const maxWindow = 128 << 20
 
-// open takes off the compression.
-func open(r io.Reader, limit int64) (*bufio.Reader, func(), error) {
+// Unpack takes off the compression, by gzip or zstd, if there is one, and the byte order mark: at most limit bytes come out, 0 means 16 GiB.
+// Its buffer holds 256 KiB to be peeked at. The function it gives must be called at the end. UTF-16 is an error.
+func Unpack(r io.Reader, limit int64) (*bufio.Reader, func(), error) {
+	limit = cmp.Or(limit, defaultLimit)
 	src := bufio.NewReaderSize(r, lookAhead)
 	magic, _ := src.Peek(4)
 	switch {
@@ -32,7 +35,7 @@ func open(r io.Reader, limit int64) (*bufio.Reader, func(), error) {
 		}
 		return bufio.NewReaderSize(&unpacked{z, "zstd", limit}, lookAhead), z.Close, nil
 	case bytes.HasPrefix(magic, []byte{0xff, 0xfe}), bytes.HasPrefix(magic, []byte{0xfe, 0xff}):
-		return nil, nil, errors.New("the log is UTF-16, as PowerShell redirects: save it as UTF-8 (Out-File -Encoding utf8)")
+		return nil, nil, errors.New("the text is UTF-16, as PowerShell redirects: save it as UTF-8 (Out-File -Encoding utf8)")
 	}
 	if bytes.HasPrefix(magic, bom) {
 		_, _ = src.Discard(len(bom))

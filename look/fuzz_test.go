@@ -3,6 +3,8 @@ package look
 import (
 	"bytes"
 	"context"
+	"encoding/json"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -43,6 +45,38 @@ func FuzzDevices(f *testing.F) {
 		}
 		var out bytes.Buffer
 		if err := Judge(scene).Text(&out, 110); err != nil {
+			t.Fatal(err)
+		}
+		if m := noNumber.Find(out.Bytes()); m != nil {
+			t.Errorf("it says %q:\n%s", m, out.String())
+		}
+	})
+}
+
+// FuzzLogs reads whatever it is given as a log beside one that is whole: a report comes of it, in words and as JSON.
+func FuzzLogs(f *testing.F) {
+	files, err := filepath.Glob("../testdata/cases/*.log")
+	if err != nil || len(files) == 0 {
+		f.Fatal("no seeds", err)
+	}
+	for _, name := range files {
+		b, err := os.ReadFile(name)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b)
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		scene, err := Read(context.Background(), []Input{logInput("a", string(b)), logInput("b", fmt.Sprintf(statLine, "10:00:00", 0, 1, 1, 0, 5)+string(b))}, Options{Now: time.Unix(1e9, 0), Zone: time.UTC})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := Judge(scene)
+		if _, err := json.Marshal(r); err != nil {
+			t.Error(err)
+		}
+		var out bytes.Buffer
+		if err := r.Text(&out, 110); err != nil {
 			t.Fatal(err)
 		}
 		if m := noNumber.Find(out.Bytes()); m != nil {

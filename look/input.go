@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // Input is something to read.
@@ -21,6 +22,8 @@ type Input struct {
 	Order  int64  // among the inputs of its target
 	At     int64  // Unix ns, where the name says it; else 0
 	Open   func() (io.ReadCloser, error)
+
+	Modified time.Time // of its file; zero where that is not known
 }
 
 // Files are the inputs that paths name: files, and folders with all that lies in them. Scrapes of one target are those whose names differ in
@@ -33,7 +36,11 @@ func Files(paths ...string) ([]Input, error) {
 			case err != nil:
 				return err
 			case d.Type().IsRegular() || p == path && !d.IsDir():
-				inputs = append(inputs, file(p, filepath.Dir(path)))
+				in := file(p, filepath.Dir(path))
+				if info, err := os.Stat(p); err == nil {
+					in.Modified = info.ModTime()
+				}
+				inputs = append(inputs, in)
 			case !d.IsDir():
 				return nil // a link or a pipe inside a folder
 			}

@@ -43,11 +43,25 @@ func paths(s *Scene, facts []Fact) []PathState {
 		{Path: signals.Quality, State: NotSeen, Switch: "no evaluation is known from what was read: send scores, per version"},
 	}
 	for i := range states {
+		p := &states[i]
+		switch text := logPath(s, p.Path); {
+		case text == "":
+		case p.State == NotSeen:
+			p.State, p.Text, p.Switch = Seen, text, logSwitch[p.Path]
+		case p.Path == signals.GPU && len(s.Of("kv.usage")) == 0: // the device is seen
+			p.Text = text + "; " + p.Text
+		}
 		if slices.ContainsFunc(facts, func(f Fact) bool { return f.Path == states[i].Path && f.Weight == Broken }) {
 			states[i].State = Hurt
 		}
 	}
 	return states
+}
+
+// logSwitch is what to switch on to see of a path what no log says.
+var logSwitch = map[signals.Path]string{
+	signals.Token: "TTFT and a time per token are in no log: give the engine's /metrics",
+	signals.GPU:   "the device itself is not seen: give the DCGM exporter's metrics",
 }
 
 func requestPath(s *Scene) PathState {

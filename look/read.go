@@ -3,10 +3,8 @@ package look
 import (
 	"bytes"
 	"cmp"
-	"compress/gzip"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -17,12 +15,15 @@ import (
 	"github.com/whylate/whylate/adapter/genai"
 	"github.com/whylate/whylate/adapter/trtllm"
 	"github.com/whylate/whylate/exposition"
+	"github.com/whylate/whylate/logline"
 )
 
 // Options say how inputs are read.
 type Options struct {
-	Interval time.Duration // between scrapes of one target where nothing says it; 0 = it stays unknown
-	Most     int64         // bytes of one input, unpacked; 0 = 256 MiB
+	Interval time.Duration  // between scrapes of one target where nothing says it; 0 = it stays unknown
+	Most     int64          // bytes of one input that is no log, unpacked; 0 = 256 MiB. A log is read line by line
+	Zone     *time.Location // of times in logs that come without one; nil = it stays unknown
+	Now      time.Time      // when it is looked at: how old what a log says is; zero = that is not said
 }
 
 // Read reads inputs into a scene. What cannot be read of one is told in its source, and costs nothing else.
@@ -30,7 +31,7 @@ func Read(ctx context.Context, inputs []Input, o Options) (*Scene, error) {
 	if o.Most == 0 {
 		o.Most = 256 << 20
 	}
-	r := reader{scene: &Scene{}, options: o, tracks: map[string]*adapter.Track{}, scrapes: map[string]int{}, parts: map[string]*parts{}}
+	r := reader{scene: &Scene{now: o.Now}, options: o, tracks: map[string]*adapter.Track{}, scrapes: map[string]int{}, parts: map[string]*parts{}}
 	for _, in := range inputs {
 		if err := ctx.Err(); err != nil {
 			return nil, err
@@ -56,36 +57,33 @@ type reader struct {
 
 func (r *reader) read(in Input) {
 	src := Source{Name: in.Name, Target: in.Target}
-	b, err := r.content(in)
-	if err != nil {
+	b, err := r.content(in, &src)
+	switch {
+	case err != nil:
 		src.Kind = "unreadable"
 		src.Problems = append(src.Problems, err.Error())
-	} else {
+	case src.Kind == "":
 		r.recognise(in, &src, b)
 	}
 	r.scene.Sources = append(r.scene.Sources, src)
 }
 
-func (r *reader) content(in Input) ([]byte, error) {
+// content is what an input holds, unpacked, up to the limit. It is nil where it was a log and has been taken line by line.
+func (r *reader) content(in Input, src *Source) ([]byte, error) {
 	f, err := in.Open()
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	head := make([]byte, 2)
-	n, err := io.ReadFull(f, head)
-	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+	text, done, err := logline.Unpack(f, 0)
+	if err != nil {
 		return nil, err
 	}
-	rest := io.MultiReader(bytes.NewReader(head[:n]), f)
-	if n == 2 && head[0] == 0x1f && head[1] == 0x8b {
-		z, err := gzip.NewReader(rest)
-		if err != nil {
-			return nil, fmt.Errorf("gzip: %w", err)
-		}
-		rest = z
+	defer done()
+	if !isQueries(in) && r.log(in, src, text) {
+		return nil, nil
 	}
-	b, err := io.ReadAll(io.LimitReader(rest, r.options.Most+1))
+	b, err := io.ReadAll(io.LimitReader(text, r.options.Most+1))
 	if err != nil {
 		return nil, fmt.Errorf("after %d bytes: %w", len(b), err)
 	}
@@ -95,6 +93,8 @@ func (r *reader) content(in Input) ([]byte, error) {
 	return b, nil
 }
 
+func isQueries(in Input) bool { return filepath.Ext(in.Name) == ".promql" }
+
 // recognise decides by content what an input is. Names decide only where content cannot: a file of queries is text like any other.
 func (r *reader) recognise(in Input, src *Source, b []byte) {
 	text := bytes.TrimLeft(b, " \t\r\n\ufeff")
@@ -102,7 +102,7 @@ func (r *reader) recognise(in Input, src *Source, b []byte) {
 	case len(text) == 0:
 		src.Kind = "empty"
 		src.Problems = append(src.Problems, "it is empty: absent, not zero")
-	case filepath.Ext(in.Name) == ".promql":
+	case isQueries(in):
 		src.Kind = "queries"
 		r.queries(in.Name, string(b))
 	case text[0] == '{' || text[0] == '[':

@@ -17,6 +17,7 @@ type Report struct {
 	Paths    []PathState `json:"paths"`
 	Facts    []Fact      `json:"facts"`
 	Traces   *genai.View `json:"traces,omitempty"`   // model calls, and where the time of each went
+	Logs     []LogReport `json:"logs,omitempty"`
 	Problems []string    `json:"problems,omitempty"` // what of the inputs could not be taken
 	Next     string      `json:"next"`
 }
@@ -24,11 +25,13 @@ type Report struct {
 // Found is something that speaks.
 type Found struct {
 	Producer string   `json:"producer"`
+	Versions []string `json:"versions,omitempty"` // from logs: metrics tell none
 	Models   []string `json:"models,omitempty"`
 	Unnamed  bool     `json:"unnamed,omitempty"` // some of it names no model where it should
 	Targets  []string `json:"targets"`
 	Ranks    int      `json:"ranks,omitempty"` // data-parallel ranks; they are no replicas
 	Devices  int      `json:"devices,omitempty"`
+	Logs     int      `json:"logs,omitempty"`
 }
 
 // Judge makes the report of a scene.
@@ -41,6 +44,9 @@ func Judge(s *Scene) *Report {
 			r.Problems = append(r.Problems, exposition.Printable(src.Name, 80)+": "+p)
 		}
 	}
+	for _, l := range s.Logs {
+		r.Logs = append(r.Logs, l.report())
+	}
 	r.Next = next(s, r)
 	return r
 }
@@ -48,19 +54,26 @@ func Judge(s *Scene) *Report {
 func found(s *Scene) (fs []Found) {
 	ranks := map[string]map[string]bool{}
 	devices := s.devices()
-	for _, r := range s.Readings {
-		i := slices.IndexFunc(fs, func(f Found) bool { return f.Producer == r.Who.Producer })
+	of := func(producer string) *Found {
+		i := slices.IndexFunc(fs, func(f Found) bool { return f.Producer == producer })
 		if i < 0 {
 			i = len(fs)
-			fs = append(fs, Found{Producer: r.Who.Producer})
-			ranks[r.Who.Producer] = map[string]bool{}
+			fs = append(fs, Found{Producer: producer, Targets: []string{}})
+			ranks[producer] = map[string]bool{}
 		}
-		f := &fs[i]
+		return &fs[i]
+	}
+	for _, r := range s.Readings {
+		f := of(r.Who.Producer)
 		f.Models, f.Targets = with(f.Models, r.Who.Model), with(f.Targets, r.Target)
 		f.Unnamed = f.Unnamed || !isDevice(r) && r.Who.Model == "" && r.Labels.Get("model_name") != ""
 		if r.Who.Rank != "" {
 			ranks[f.Producer][r.Target+"\xff"+r.Who.Rank] = true
 		}
+	}
+	for _, l := range s.Logs {
+		f := of(l.Producer)
+		f.Versions, f.Models, f.Logs = with(f.Versions, l.started.version), with(f.Models, l.started.model), f.Logs+1
 	}
 	for i := range fs {
 		if n := len(ranks[fs[i].Producer]); n > len(fs[i].Targets) {
@@ -84,6 +97,8 @@ func next(s *Scene, r *Report) string {
 	switch {
 	case len(r.Found) == 0 && r.Traces == nil:
 		return "No engine, gateway or GPU was recognised. 'whylate look http://HOST:PORT/metrics' reads an engine itself."
+	case len(s.Readings) == 0 && len(s.Logs) > 0:
+		return "A log has no histogram and hides what it does not print. 'whylate look http://HOST:PORT/metrics' reads the engine itself; give its metrics and this log together."
 	case !watched && len(r.Found) > 0:
 		return "One scrape of each is counters since their start. Give two of the same target, or its address, to see what happens now."
 	}
@@ -104,14 +119,19 @@ func (r *Report) Text(w io.Writer, columns int) error {
 		if f.Unnamed {
 			of = append(of, "a model that the server does not know")
 		}
-		of = append(of, plural(len(f.Targets), "target", "targets"))
+		if len(f.Targets) > 0 {
+			of = append(of, plural(len(f.Targets), "target", "targets"))
+		}
+		if f.Logs > 0 {
+			of = append(of, plural(f.Logs, "log", "logs"))
+		}
 		if f.Ranks > 0 {
 			of = append(of, plural(f.Ranks, "data-parallel rank", "data-parallel ranks"))
 		}
 		if f.Devices > 0 {
 			of = append(of, plural(f.Devices, "GPU", "GPUs"))
 		}
-		name := adapter.Title(f.Producer)
+		name := strings.TrimSpace(adapter.Title(f.Producer) + " " + list(f.Versions, 4, 40))
 		p.row("found", name+": "+strings.Join(of, ", "))
 	}
 	if r.Traces != nil {
@@ -119,6 +139,13 @@ func (r *Report) Text(w io.Writer, columns int) error {
 	}
 	if len(r.Found) == 0 && r.Traces == nil {
 		p.row("found", "nothing that is known")
+	}
+	for i, l := range r.Logs {
+		if i == mostLogs && len(r.Logs) > mostLogs+1 {
+			p.row("log", plural(len(r.Logs)-i, "more", "more")+"; -o json has them all")
+			break
+		}
+		p.row("log", l.Text)
 	}
 	p.line("")
 	for _, s := range r.Paths {
@@ -154,6 +181,9 @@ func (r *Report) Text(w io.Writer, columns int) error {
 	p.row("next", r.Next)
 	return p.err
 }
+
+// mostLogs are as many as are described on one screen.
+const mostLogs = 4
 
 var mark = map[Weight]string{Broken: "BROKEN", Wrong: "wrong", Notice: "note"}
 

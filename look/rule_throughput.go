@@ -17,12 +17,23 @@ func promptThroughput(s *Scene) (facts []Fact) {
 				continue
 			}
 			f := Fact{Weight: Notice, Path: "token", About: w.String(),
-				Text: fmt.Sprintf("%s, in %s: requests that ended had prompts of %s (demand served; prefilled earlier), %s were taken up (%s of them cached), and %s were really computed: that is the load of prefill on the GPU. All three are right.",
-					w, seconds(sec), rate(asked, sec), rate(taken, sec), share((taken-computed)/max(taken, 1)), rate(computed, sec))}
+				Text: fmt.Sprintf("%s, in %s: requests that ended had prompts of %s (demand served; prefilled earlier), %s were taken up (%s of them cached), and %s were really computed: that is the load of prefill on the GPU%s. All three are right.",
+					w, seconds(sec), rate(asked, sec), rate(taken, sec), share((taken-computed)/max(taken, 1)), rate(computed, sec), inLog(s, computed/sec))}
 			facts = append(facts, f)
 		}
 	}
 	return facts
+}
+
+// inLog says that a log's prompt throughput is a rate too, if there is one log and it is.
+func inLog(s *Scene, computed float64) string {
+	if len(s.Logs) != 1 || s.Logs[0].load.computed.n == 0 {
+		return ""
+	}
+	if said := s.Logs[0].load.computed; within(said.value(), computed, 0.05) {
+		return fmt.Sprintf(", equal to the log's %s tok/s (Avg prompt throughput, mean of %s)", tenths(said.value()), several(said.n, "line", "lines"))
+	}
+	return ""
 }
 
 func rate(n, sec float64) string { return count(n/sec) + " tok/s" }

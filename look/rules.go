@@ -67,6 +67,27 @@ var rules = []rule{
 	{"gpu-renames", deviceRenames},
 }
 
+// logRules watch each log while its lines go by.
+var logRules = []struct {
+	id    string
+	watch func() watch
+}{
+	{"log-progress", func() watch { return &logProgress{} }},
+	{"log-preemptions", func() watch { return &logPreemptions{} }},
+	{"log-retractions", func() watch { return &logRetractions{} }},
+	{"log-room", func() watch { return &logRoom{} }},
+	{"log-decode-node", func() watch { return &logDecodeNode{} }},
+	{"log-prefill-node", func() watch { return &logPrefillNode{} }},
+	{"log-deferred", func() watch { return &logDeferred{} }},
+	{"log-sums", func() watch { return &logSums{} }},
+	{"log-graph", func() watch { return &logGraph{} }},
+	{"log-compile", func() watch { return &logCompile{} }},
+	{"log-iterations", func() watch { return &logIterations{} }},
+	{"log-speculation", func() watch { return &logSpeculation{} }},
+	{"log-transfers", func() watch { return &logTransfers{} }},
+	{"log-gone", func() watch { return &logGone{} }},
+}
+
 func judge(s *Scene) []Fact {
 	var facts []Fact
 	for _, r := range rules {
@@ -74,6 +95,9 @@ func judge(s *Scene) []Fact {
 			f.ID = r.id
 			facts = append(facts, f)
 		}
+	}
+	for _, l := range s.Logs {
+		facts = append(facts, l.facts(len(s.Logs) == 1)...)
 	}
 	slices.SortStableFunc(facts, func(a, b Fact) int { return cmp.Compare(a.Weight, b.Weight) })
 	return facts

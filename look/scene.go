@@ -3,6 +3,7 @@ package look
 import (
 	"cmp"
 	"slices"
+	"time"
 
 	"github.com/whylate/whylate/adapter"
 	"github.com/whylate/whylate/adapter/genai"
@@ -18,6 +19,9 @@ type Scene struct {
 
 	Iterations []Iterations // statistics of TensorRT-LLM
 	Traces     *genai.View  // nil where there are none
+	Logs       []*Log       // of vLLM and SGLang
+
+	now time.Time // when it is looked at; zero where that is not known
 
 	invalid map[*adapter.Reading]string // readings that are no evidence, and why
 	gpus    []*device                   // whom readings of GPUs are about, once they have been gathered

@@ -6,7 +6,7 @@ VERSION ?= 0.0.0-dev
 
 OLD ?=
 
-.PHONY: dist upgrade-test build test lint race fuzz bench bench-long probe-test probe-wheel probe-native scheduler-diff engine-env engine-smoke engine-test overhead blame fixture vectors openapi
+.PHONY: signals dist upgrade-test build test lint race fuzz bench bench-long probe-test probe-wheel probe-native scheduler-diff engine-env engine-smoke engine-test overhead blame fixture vectors openapi
 
 build:
 	go build -o whylate ./cmd/whylate
@@ -107,3 +107,7 @@ dist:
 # An earlier commit's server, upgraded in place to this one's: the same answers. OLD=COMMIT names it; the newest tag otherwise.
 upgrade-test:
 	scripts/upgrade-test.sh $(OLD)
+
+# The registry of signals in Go and in docs/signals.md, from signals/signals.yaml.
+signals:
+	cd signals && go run ../internal/signalsgen

@@ -44,6 +44,12 @@ type Importer interface {
 	Import(context.Context, ImportQuery, io.Reader) (*ImportResult, error)
 }
 
+// Teller is a [Service] that is told changes from outside.
+type Teller interface {
+	// Tell keeps a change and returns it as it is kept, when it is durable. At 0 is now; one whose ID is known is not kept twice.
+	Tell(context.Context, Change) (*Change, error)
+}
+
 // InvalidArgument is a question that cannot be asked so: what is wrong with which argument, and what to do.
 type InvalidArgument struct{ Argument, Value, Problem string }
 

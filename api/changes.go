@@ -30,12 +30,21 @@ const (
 	ChangeSetting ChangeKind = "setting" // one setting that the scheduler's decisions depend on
 	ChangeRank    ChangeKind = "rank"    // a data-parallel rank is there that was not, or the other way round
 	ChangeEnd     ChangeKind = "end"     // the engine's process is gone; known as long as what its reader said is not let go
+
+	// Told from outside (POST /api/v1/changes); so may be version, model and setting.
+	ChangeDeployment ChangeKind = "deployment"
+	ChangeWeights    ChangeKind = "weights"   // or their quantisation
+	ChangeAdapter    ChangeKind = "adapter"   // LoRA
+	ChangePrompt     ChangeKind = "prompt"    // a prompt template
+	ChangeRetrieval  ChangeKind = "retrieval" // a retrieval index
+	ChangeOther      ChangeKind = "other"
 )
 
 // Change is one event on the time line.
 type Change struct {
 	At      int64      `json:"at_unix_ns"` // the incarnation's first recorded iteration began: it started before that. Of an end, when it was seen
 	Kind    ChangeKind `json:"kind"`
+	ID      string     `json:"id,omitempty"`   // of one that was told: told again under it, it is the same
 	Engine  string     `json:"engine"`         // the incarnation that it came with; of an end, that ended
 	Subject string     `json:"subject"`        // the setting's name; of other kinds deployment/replica/rank
 	From    string     `json:"from,omitempty"` // none: it was not there, or not told

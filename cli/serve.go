@@ -21,6 +21,7 @@ import (
 	"github.com/whylate/whylate/config"
 	"github.com/whylate/whylate/ingest/stream"
 	"github.com/whylate/whylate/internal/renew"
+	"github.com/whylate/whylate/internal/vfs"
 	"github.com/whylate/whylate/server"
 	"github.com/whylate/whylate/store"
 	"github.com/whylate/whylate/store/embedded"
@@ -80,6 +81,10 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger) (err error) 
 	files := renew.NewGroup(log, nil)
 	var agents *stream.Server
 	set.Sends = func(source string) bool { return agents.Sends(source) }
+	if set.Told, err = server.OpenTold(vfs.OS{}, c.DataDir); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, set.Told.Close()) }()
 	set.Faults = func() []api.Fault { return append(faultsOf(files), refusals(agents.Stats())...) }
 	if c.Rings.Follow {
 		set.Rings = c.Rings.Dir

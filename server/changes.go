@@ -28,6 +28,9 @@ const rankWait = time.Minute
 // recordedKinds are the kinds of changes that changesOf can see.
 var recordedKinds = []api.ChangeKind{api.ChangeRestart, api.ChangeVersion, api.ChangeProbe, api.ChangeModel, api.ChangeSetting, api.ChangeRank, api.ChangeEnd}
 
+// recordedAndTold are those and the ones that are told from outside.
+var recordedAndTold = slices.Compact(slices.Sorted(slices.Values(append(slices.Clone(recordedKinds), toldKinds...))))
+
 // changesOf compares each incarnation with the one before it of the same deployment, replica and rank. Those of which the beginning is not
 // known are left out: nobody knows when they changed. beats says whose process is gone.
 func changesOf(all []incarnation, beats map[ledger.EngineID]ledger.Beat) []api.Change {
@@ -173,8 +176,8 @@ func place(id ledger.EngineID) string {
 }
 
 // chosen is what a query asks of changes, which are in order.
-func chosen(all []api.Change, q api.ChangesQuery) *api.ChangeList {
-	out := &api.ChangeList{Changes: []api.Change{}, Recorded: recordedKinds}
+func chosen(all []api.Change, recorded []api.ChangeKind, q api.ChangesQuery) *api.ChangeList {
+	out := &api.ChangeList{Changes: []api.Change{}, Recorded: recorded}
 	for _, c := range all {
 		if !q.From.IsZero() && c.At < q.From.UnixNano() || !q.To.IsZero() && c.At >= q.To.UnixNano() {
 			continue
@@ -221,7 +224,13 @@ func (s *Server) Changes(ctx context.Context, q api.ChangesQuery) (*api.ChangeLi
 		}
 		all[k.ID] = k
 	}
-	return chosen(changesOf(slices.Collect(maps.Values(all)), s.beats()), q), nil
+	changes := changesOf(slices.Collect(maps.Values(all)), s.beats())
+	if s.set.Told == nil {
+		return chosen(changes, recordedKinds, q), nil
+	}
+	changes = append(changes, s.set.Told.List()...)
+	slices.SortStableFunc(changes, func(a, b api.Change) int { return cmp.Compare(b.At, a.At) })
+	return chosen(changes, recordedAndTold, q), nil
 }
 
 // sealedIncarnations is the engine incarnations that are sealed. Of each it reads one row, once.

@@ -32,6 +32,7 @@ type Settings struct {
 	FullEvery     time.Duration // how often it is looked whether there are more; 0 = 1 s
 	InFlight      int64         // bytes on disk that may wait to be taken up; 0 = 256 MiB
 	Retention     store.Policy
+	Told          *Told            // changes that are told from outside; nil = they are not taken
 	Log           *slog.Logger     // nil = slog.Default()
 	Now           func() time.Time // nil = time.Now
 	Epoch         string           // names this run; "" = the time of its start

@@ -20,6 +20,7 @@ import (
 var (
 	_ api.Service  = (*Server)(nil)
 	_ api.Importer = (*Server)(nil)
+	_ api.Teller   = (*Server)(nil)
 )
 
 // refuse says that the log is still being read.

@@ -154,6 +154,12 @@ func described(t *testing.T) []byte {
 				"content": object{"application/octet-stream": object{"schema": object{}}}}
 			media["example"] = api.ImportResult{Name: "incident.wlc", Bytes: 8_421_376, Sources: 3, Frames: 90_112, New: 90_112}
 			statuses = append(statuses, "408", "413", "501")
+		case r.Name == "tellChange":
+			told := api.Change{ID: "deploy-7", At: scenario.Epoch, Kind: api.ChangeDeployment, Subject: "chat", From: "v41", To: "v42"}
+			op["requestBody"] = object{"required": true, "description": "The change. kind and subject are needed.", "content": object{jsonType: object{"schema": schema, "example": told}}}
+			told.Source, told.Text = "told", "deployment chat is v42, was v41"
+			media["example"] = told
+			statuses = append(statuses, "413", "501")
 		case r.Name == "exportStore":
 			d.of(reflect.TypeOf(r.Answer))
 			media = object{"schema": object{"type": "string", "format": "binary", "description": "A tar archive; export.json in it is an ExportEnd."}}

@@ -150,6 +150,10 @@ var routes = []route{
 		ask: func(ctx context.Context, s api.Service, a *arguments) (any, error) {
 			return answer(ctx, a, api.ChangesQuery{From: a.moment("from"), To: a.moment("to"), Limit: a.limit()}, s.Changes)
 		}},
+	{method: "POST", path: "/changes", name: "tellChange", role: Operator, answer: &api.Change{},
+		about: "Keeps a change that no engine tells of itself: a deployment, a flag, weights, a prompt template. The body is the change as JSON; kind and subject are needed, at_unix_ns 0 or none is now. " +
+			"One whose id is known is not kept twice, so it may be told again. It answers with the change as it is kept, when it is durable.",
+		serve: (*Handler).tellChange},
 	{method: "GET", path: "/events", name: "watchEvents", role: Viewer, answer: &api.Event{}, media: sseType,
 		about: "Streams what happens (server-sent events): id is the event's id, event its kind, data one JSON object. Comments keep a quiet stream alive. " +
 			"Who reads too slowly misses events and gets one of the kind 'lost' that says how many.",

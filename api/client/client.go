@@ -37,6 +37,7 @@ type Client struct {
 var (
 	_ api.Service  = (*Client)(nil)
 	_ api.Importer = (*Client)(nil)
+	_ api.Teller   = (*Client)(nil)
 	_ api.Keeper   = (*Client)(nil)
 )
 

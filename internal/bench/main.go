@@ -80,6 +80,14 @@ func assembling(s *figure.Sheet) error {
 		return err
 	}
 	s.AtLeast("ingest/assemble", ingest.get("Assemble", "iterations/s"), "iterations/s", 100_000)
+	otlp, err := bench("./ingest/otlp", "DecodeAndMap")
+	if err != nil {
+		return err
+	}
+	// Three spans a call, eight attributes a span, as vLLM, its web server and a gateway make them; time of the processor, so one core's.
+	s.AtLeast("ingest/otlp_protobuf", otlp.get("DecodeAndMap/protobuf", "spans/core-s"), "spans/s", 200_000)
+	s.Report("ingest/otlp_protobuf_decode_alone", otlp.get("DecodeAndMap/protobuf-decode", "spans/core-s"), "spans/s")
+	s.Report("ingest/otlp_json", otlp.get("DecodeAndMap/json", "spans/core-s"), "spans/s")
 	return nil
 }
 

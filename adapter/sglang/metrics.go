@@ -1,0 +1,23 @@
+// Package sglang understands what SGLang says of itself.
+package sglang
+
+import "github.com/whylate/whylate/adapter"
+
+// Metrics understands SGLang's /metrics. Each tensor-parallel rank may export its own series: the first one speaks for its
+// engine.
+var Metrics = adapter.Adapter{
+	Producer: "sglang",
+	Owns:     adapter.Prefixed("sglang:", "sglang_", "ray_sglang_"),
+	Twin: func(t *adapter.Track) bool {
+		rank := t.Labels.Get("tp_rank")
+		return rank != "" && rank != "0"
+	},
+	Who: func(t *adapter.Track, w *adapter.Who) {
+		w.Model = t.Labels.Get("model_name")
+		w.Rank = t.Labels.Get("dp_rank")
+		if w.Role = t.Labels.Get("engine_type"); w.Role == "unified" {
+			w.Role = ""
+		}
+		w.Workload = adapter.Workload(t.Labels)
+	},
+}

@@ -1,0 +1,70 @@
+package trtllm
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"github.com/whylate/whylate/adapter"
+	"github.com/whylate/whylate/exposition"
+)
+
+// Iterations are the statistics of /metrics: a list that each read empties.
+type Iterations struct {
+	Tracks  []*adapter.Track // a point an iteration, without times: the server's have no zone
+	Count   int
+	Overlap bool   // the overlap scheduler: an iteration's latency spans about two turns of the loop
+	Last    string // the last one's time as the server writes it
+}
+
+// ErrNone says that a JSON document is no list of iterations.
+var ErrNone = fmt.Errorf("no iteration statistics of TensorRT-LLM")
+
+// ReadIterations reads the list. An empty one is no error and no zero: nothing ran since the last read, or somebody else read it.
+func ReadIterations(target string, b []byte) (*Iterations, error) {
+	var list []map[string]json.RawMessage
+	if json.Unmarshal(b, &list) != nil {
+		return nil, ErrNone
+	}
+	r := &Iterations{Count: len(list)}
+	tracks := map[string]*adapter.Track{}
+	for _, it := range list {
+		if it["iter"] == nil && it["iterLatencyMS"] == nil {
+			return nil, ErrNone
+		}
+		var mode string
+		if json.Unmarshal(it["schedulerMode"], &mode) == nil && mode == "overlap" {
+			r.Overlap = true
+		}
+		_ = json.Unmarshal(it["timestamp"], &r.Last) // absent in some versions
+		flatten("", it, func(name string, value float64) {
+			t := tracks[name]
+			if t == nil {
+				t = &adapter.Track{Target: target, Family: name, Type: exposition.Gauge}
+				tracks[name] = t
+				r.Tracks = append(r.Tracks, t)
+			}
+			t.Points = append(t.Points, adapter.Point{Value: value})
+		})
+	}
+	slices.SortFunc(r.Tracks, func(a, b *adapter.Track) int {
+		if a.Family < b.Family {
+			return -1
+		}
+		return 1
+	})
+	return r, nil
+}
+
+// flatten gives the numbers of an object by their path.
+func flatten(prefix string, object map[string]json.RawMessage, put func(string, float64)) {
+	for name, raw := range object {
+		var value float64
+		var inner map[string]json.RawMessage
+		if json.Unmarshal(raw, &value) == nil && string(raw) != "null" {
+			put(prefix+name, value)
+		} else if prefix == "" && json.Unmarshal(raw, &inner) == nil {
+			flatten(name+".", inner, put)
+		}
+	}
+}

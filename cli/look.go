@@ -1,0 +1,205 @@
+package cli
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/whylate/whylate/exposition"
+	"github.com/whylate/whylate/look"
+)
+
+func (e *env) look() *cobra.Command {
+	out, in := output{}, lookFlags{}
+	cmd := &cobra.Command{
+		Use:   "look URL|FILE...",
+		Short: "See in half a minute how engines and GPUs are, from what they already emit",
+		Long: `Read what is already there, without configuration, and leave nothing behind: an engine's or an exporter's /metrics, a Prometheus (or
+Mimir, Thanos, VictoriaMetrics), saved scrapes, answers of the Prometheus API, logs of vLLM and SGLang (of any version, plain or packed, as
+the container runtime wrapped them), a folder of them. Prints what it found, the four paths
+(request, token, gpu, quality) with the worst segment of each, what is certainly wrong, and the next command.
+
+An address that speaks metrics is watched for --for; a Prometheus is asked for --history. Saved scrapes of one target are those whose names
+differ in their order alone (engine.t0.prom, engine.t1.prom); --interval says the time between them. A file of queries (*.promql, one a
+line) is checked against what is there.`,
+		Example: `  whylate look http://vllm-0:8000/metrics
+  whylate look https://prometheus.example --token-file token --ca-file ca.pem
+  whylate look before.t0.prom before.t1.prom --interval 60s
+  whylate look engine.log --zone Europe/Berlin`,
+		Args: args(1, 10_000, "addresses or files"),
+		RunE: func(cmd *cobra.Command, given []string) error {
+			scene, err := e.read(cmd.Context(), given, in)
+			if err != nil {
+				return err
+			}
+			r := look.Judge(scene)
+			return out.print(e, r, func() { err = r.Text(e.out, e.columns()) })
+		},
+	}
+	in.flags(cmd)
+	out.flags(cmd)
+	return cmd
+}
+
+// lookFlags say how addresses and files are read.
+type lookFlags struct {
+	watch, every, history, interval                                time.Duration
+	zone, tokenFile, user, passwordFile, caFile, certFile, keyFile string
+}
+
+func (l *lookFlags) flags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.DurationVar(&l.watch, "for", 30*time.Second, "how long an engine is watched; 0 = one look")
+	f.DurationVar(&l.every, "every", 10*time.Second, "how often it is read meanwhile")
+	f.DurationVar(&l.history, "history", 24*time.Hour, "how far back a Prometheus is read; 0 = addresses are no Prometheus")
+	f.DurationVar(&l.interval, "interval", 0, "time between two saved scrapes of one target, where nothing says it")
+	f.StringVar(&l.zone, "zone", "", "zone of times in logs that come without one: UTC, Europe/Berlin")
+	f.StringVar(&l.tokenFile, "token-file", "", "file with a bearer token")
+	f.StringVar(&l.user, "user", "", "user of basic authentication")
+	f.StringVar(&l.passwordFile, "password-file", "", "file with its password")
+	f.StringVar(&l.caFile, "ca-file", "", "file with the certificate authorities that addresses are trusted by")
+	f.StringVar(&l.certFile, "cert-file", "", "file with the client's certificate")
+	f.StringVar(&l.keyFile, "key-file", "", "file with its key")
+}
+
+// read reads addresses and files into a scene.
+func (e *env) read(ctx context.Context, given []string, l lookFlags) (*look.Scene, error) {
+	switch {
+	case l.watch < 0 || l.every <= 0 || l.history < 0 || l.interval < 0:
+		return nil, usageError{fmt.Errorf("--for, --history and --interval take 0 or more, --every a time above 0")}
+	case l.tokenFile != "" && l.user != "":
+		return nil, usageError{fmt.Errorf("give --token-file or --user, not both")}
+	case (l.certFile == "") != (l.keyFile == ""):
+		return nil, usageError{fmt.Errorf("--cert-file and --key-file belong together")}
+	}
+	zone, err := l.location()
+	if err != nil {
+		return nil, err
+	}
+	ask, err := l.address()
+	if err != nil {
+		return nil, err
+	}
+	var addresses []look.Address
+	var paths []string
+	for _, g := range given {
+		if address(g) {
+			a := ask
+			a.URL = g
+			addresses = append(addresses, a)
+		} else {
+			paths = append(paths, g)
+		}
+	}
+	inputs, err := look.Files(paths...)
+	if err != nil {
+		return nil, err
+	}
+	if len(addresses) > 0 {
+		p := e.progress("watching")
+		read, err := look.Watch(ctx, addresses, look.Watching{For: l.watch, Every: l.every, History: l.history, Now: time.Now, Sleep: sleep,
+			Told: func(elapsed, all time.Duration) { p.update(int64(elapsed), int64(all)) }})
+		p.end()
+		if err != nil && len(read)+len(inputs) == 0 {
+			return nil, err
+		}
+		if err != nil {
+			fmt.Fprintf(e.err, "whylate: %v\n", err)
+		}
+		inputs = append(inputs, read...)
+	}
+	if len(inputs) == 0 {
+		return nil, fmt.Errorf("%w in %s", errNoSource, exposition.Printable(strings.Join(given, " "), 200))
+	}
+	return look.Read(ctx, inputs, look.Options{Interval: l.interval, Zone: zone, Now: time.Now()})
+}
+
+// location is the zone of times in logs; nil where none is given.
+func (l *lookFlags) location() (*time.Location, error) {
+	if l.zone == "" {
+		return nil, nil
+	}
+	zone, err := time.LoadLocation(l.zone)
+	if err != nil {
+		return nil, usageError{fmt.Errorf("--zone %s: give a name such as UTC or Europe/Berlin: %w", exposition.Printable(l.zone, 60), err)}
+	}
+	return zone, nil
+}
+
+// address reports whether an argument is one, and no file: it has a scheme, or is host:port and there is no such file.
+func address(s string) bool {
+	if strings.Contains(s, "://") {
+		return true
+	}
+	_, err := os.Stat(s)
+	return err != nil && strings.Contains(s, ":")
+}
+
+func (l *lookFlags) address() (a look.Address, err error) {
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12}
+	if l.caFile != "" {
+		pem, err := os.ReadFile(l.caFile)
+		if err != nil {
+			return a, fmt.Errorf("read the certificate authorities: %w", err)
+		}
+		transport.TLSClientConfig.RootCAs = x509.NewCertPool()
+		if !transport.TLSClientConfig.RootCAs.AppendCertsFromPEM(pem) {
+			return a, fmt.Errorf("--ca-file %s: it holds no certificate", l.caFile)
+		}
+	}
+	if l.certFile != "" {
+		cert, err := tls.LoadX509KeyPair(l.certFile, l.keyFile)
+		if err != nil {
+			return a, fmt.Errorf("--cert-file %s, --key-file %s: %w", l.certFile, l.keyFile, err)
+		}
+		transport.TLSClientConfig.Certificates = []tls.Certificate{cert}
+	}
+	a = look.Address{Client: &http.Client{Transport: transport, Timeout: 20 * time.Second}, User: l.user}
+	if a.Token, err = secret(l.tokenFile); err != nil {
+		return a, err
+	}
+	a.Secret, err = secret(l.passwordFile)
+	return a, err
+}
+
+// secret is what a file holds; "" where none is named.
+func secret(file string) (string, error) {
+	if file == "" {
+		return "", nil
+	}
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return "", fmt.Errorf("read a secret: %w", err)
+	}
+	return strings.TrimSpace(string(b)), nil
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// columns is the width of the terminal; 110 where there is none.
+func (e *env) columns() int {
+	if f, ok := e.out.(*os.File); ok {
+		if n, _, err := term.GetSize(int(f.Fd())); err == nil && n > 0 {
+			return min(n, 140)
+		}
+	}
+	return 110
+}

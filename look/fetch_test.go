@@ -1,0 +1,145 @@
+package look
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+// clock is a time that goes on only when somebody sleeps.
+type clock struct{ now time.Time }
+
+func (c *clock) watching(history time.Duration) Watching {
+	return Watching{For: 30 * time.Second, Every: 10 * time.Second, History: history, Now: func() time.Time { return c.now },
+		Sleep: func(_ context.Context, d time.Duration) error { c.now = c.now.Add(d); return nil }}
+}
+
+func text(t *testing.T, inputs []Input) string {
+	t.Helper()
+	scene, err := Read(context.Background(), inputs, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	if err := Judge(scene).Text(&b, 110); err != nil {
+		t.Fatal(err)
+	}
+	return strings.Join(strings.Fields(b.String()), " ")
+}
+
+// An engine whose requests run and from which nothing comes: the first thing that is said.
+func TestWatchesAnEngine(t *testing.T) {
+	scrapes := 0
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/metrics" {
+			http.NotFound(w, r)
+			return
+		}
+		scrapes++
+		fmt.Fprintf(w, "vllm:num_requests_running{model_name=\"m\"} 7\nvllm:generation_tokens_total{model_name=\"m\"} 100\nvllm:num_requests_waiting{model_name=\"m\"} %d\n", scrapes)
+	}))
+	defer srv.Close()
+	c := &clock{time.Unix(1e9, 0)}
+	inputs, err := Watch(context.Background(), []Address{{URL: strings.TrimPrefix(srv.URL, "http://")}}, c.watching(24*time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if scrapes != 4 || c.now.Unix() != 1e9+30 {
+		t.Errorf("%d scrapes until %v", scrapes, c.now)
+	}
+	if got := text(t, inputs); !strings.Contains(got, "BROKEN m on") || !strings.Contains(got, "7 requests run, and not one token came out in 30.0 s") {
+		t.Error(got)
+	}
+}
+
+// A Prometheus has the history already: its histograms come series by series.
+func TestReadsAPrometheus(t *testing.T) {
+	c := &clock{time.Unix(1e9, 0)}
+	asked := 0
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		answer := func(data any) { json.NewEncoder(w).Encode(map[string]any{"status": "success", "data": data}) }
+		series := func(labels string, values ...string) map[string]any {
+			m := map[string]string{"instance": "pod-1:8000", "model_name": "m"}
+			for _, l := range strings.Fields(labels) {
+				k, v, _ := strings.Cut(l, "=")
+				m[k] = v
+			}
+			var vs [][2]any
+			for i, v := range values {
+				vs = append(vs, [2]any{float64(1e9 - 60 + 60*i), v})
+			}
+			return map[string]any{"metric": m, "values": vs}
+		}
+		switch r.URL.Path {
+		case "/api/v1/label/__name__/values":
+			answer([]string{"up", "go_info", "vllm:num_requests_running", "vllm:time_to_first_token_seconds_bucket", "vllm:time_to_first_token_seconds_count", "vllm:time_to_first_token_seconds_sum", "vllm:time_to_first_token_seconds_created"})
+		case "/api/v1/query_range":
+			asked++
+			name := regexp.MustCompile(`"([^"]+)"`).FindStringSubmatch(r.FormValue("query"))[1]
+			var result []map[string]any
+			switch name {
+			case "vllm:num_requests_running":
+				result = append(result, series("__name__="+name, "3", "4"))
+			case "vllm:time_to_first_token_seconds_bucket":
+				result = append(result, series("__name__="+name+" le=0.5", "10", "10"), series("__name__="+name+" le=1", "10", "30"), series("__name__="+name+" le=+Inf", "10", "30"))
+			case "vllm:time_to_first_token_seconds_count":
+				result = append(result, series("__name__="+name, "10", "30"))
+			case "vllm:time_to_first_token_seconds_sum":
+				result = append(result, series("__name__="+name, "4", "20"))
+			default:
+				t.Errorf("asked for %s", name)
+			}
+			answer(map[string]any{"resultType": "matrix", "result": result})
+		default:
+			http.NotFound(w, r)
+		}
+	}))
+	defer srv.Close()
+	inputs, err := Watch(context.Background(), []Address{{URL: srv.URL}}, c.watching(24*time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := text(t, inputs)
+	if asked != 4 || !strings.Contains(got, "4 running (m on pod-1:8000)") || !strings.Contains(got, "TTFT p99 500 ms to 1.00 s, mean 800 ms (m on pod-1:8000)") {
+		t.Errorf("%d queries: %s", asked, got)
+	}
+}
+
+func TestRefusalsNameTheSetting(t *testing.T) {
+	code := func(n int) *httptest.Server {
+		return httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(n) }))
+	}
+	secure := httptest.NewTLSServer(http.NotFoundHandler())
+	secure.Config.ErrorLog = nil
+	plain := code(200)
+	gone := code(200)
+	gone.Close()
+	for _, c := range []struct{ address, want string }{
+		{code(401).URL, "--token-file"}, {code(403).URL, "needs the right"}, {code(404).URL, "whole path"}, {secure.URL, "--ca-file"},
+		{"https" + strings.TrimPrefix(plain.URL, "http"), "write http://"}, {gone.URL, "nobody answers"}, {"ftp://x", "give http://"}, {"http://[", "address"},
+	} {
+		cl := &clock{time.Unix(1e9, 0)}
+		_, err := Watch(context.Background(), []Address{{URL: c.address}}, cl.watching(time.Hour))
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v; %q is wanted", c.address, err, c.want)
+		}
+	}
+}
+
+// A password in an address is in no error and no report.
+func TestNoSecretIsPrinted(t *testing.T) {
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500) }))
+	defer srv.Close()
+	cl := &clock{time.Unix(1e9, 0)}
+	_, err := Watch(context.Background(), []Address{{URL: strings.Replace(srv.URL, "http://", "http://me:hunter2@", 1)}}, cl.watching(time.Hour))
+	if err == nil || strings.Contains(err.Error(), "hunter2") {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,217 @@
+package look
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/whylate/whylate/adapter"
+	"github.com/whylate/whylate/signals"
+)
+
+// State is how much is known of a path.
+type State string
+
+// The states. Nothing is green here: without an objective nobody knows what is good enough.
+const (
+	NotSeen State = "not seen"
+	Seen    State = "seen"
+	Hurt    State = "hurt" // a fact says so
+)
+
+// PathState is one of the four paths.
+type PathState struct {
+	Path   signals.Path `json:"path"`
+	State  State        `json:"state"`
+	Text   string       `json:"text"`             // the worst segment and its numbers
+	Switch string       `json:"switch,omitempty"` // what to switch on to see it
+}
+
+// measure is one number of a path, of one engine.
+type measure struct {
+	kind  string
+	worse float64 // the larger, the worse
+	who   adapter.Who
+	text  string
+}
+
+func paths(s *Scene, facts []Fact) []PathState {
+	states := []PathState{
+		requestPath(s), tokenPath(s), gpuPath(s),
+		{Path: signals.Quality, State: NotSeen, Switch: "no evaluation is known from what was read: send scores, per version"},
+	}
+	for i := range states {
+		p := &states[i]
+		switch text := logPath(s, p.Path); {
+		case text == "":
+		case p.State == NotSeen:
+			p.State, p.Text, p.Switch = Seen, text, logSwitch[p.Path]
+		case p.Path == signals.GPU && len(s.Of("kv.usage")) == 0: // the device is seen
+			p.Text = text + "; " + p.Text
+		}
+		if slices.ContainsFunc(facts, func(f Fact) bool { return f.Path == states[i].Path && f.Weight == Broken }) {
+			states[i].State = Hurt
+		}
+	}
+	return states
+}
+
+// logSwitch is what to switch on to see of a path what no log says.
+var logSwitch = map[signals.Path]string{
+	signals.Token: "TTFT and a time per token are in no log: give the engine's /metrics",
+	signals.GPU:   "the device itself is not seen: give the DCGM exporter's metrics",
+}
+
+func requestPath(s *Scene) PathState {
+	ms := gauges(s, "request.waiting", func(v float64, w adapter.Who) string {
+		if r, ok := s.last("request.running", w); ok {
+			return fmt.Sprintf("%s waiting, %s running", count(v), count(r))
+		}
+		return count(v) + " waiting"
+	})
+	if len(ms) == 0 {
+		ms = gauges(s, "request.running", func(v float64, _ adapter.Who) string { return count(v) + " running" })
+	}
+	ms = append(ms, tails(s, "request.queue_time", "queue")...)
+	ms = append(ms, failures(s)...)
+	if len(ms) == 0 && s.Traces != nil {
+		return PathState{Path: signals.Request, State: Seen, Text: traced(s.Traces)}
+	}
+	p := state(signals.Request, ms, "give an engine's /metrics")
+	if len(s.Engines()) > 1 && p.State == Seen {
+		p.Text = everybody(s) + p.Text
+	}
+	return p
+}
+
+// everybody is the load of all engines together; the worst of them follows.
+func everybody(s *Scene) string {
+	var running, waiting float64
+	n := 0
+	for _, w := range s.Engines() {
+		if r, ok := s.last("request.running", w); ok && w.Producer != "dynamo" { // the front end's requests are the engines' again
+			q, _ := s.last("request.waiting", w)
+			running, waiting, n = running+r, waiting+q, n+1
+		}
+	}
+	if n < 2 {
+		return ""
+	}
+	return fmt.Sprintf("in all %s running, %s waiting; worst: ", count(running), count(waiting))
+}
+
+func tokenPath(s *Scene) PathState {
+	ms := tails(s, "gen_ai.server.time_to_first_token", "TTFT")
+	ms = append(ms, means(s, "gen_ai.server.time_per_output_token", "per output token")...)
+	if len(s.Of("gen_ai.server.time_per_output_token")) == 0 {
+		ms = append(ms, means(s, "itl", "between outputs")...)
+	}
+	for _, w := range s.Engines() {
+		if by, over, ok := s.grown("tokens.generated", w); ok && over > 0 {
+			ms = append(ms, measure{"out", -by, w, rate(by, float64(over)/1e9) + " out"})
+		}
+	}
+	return state(signals.Token, ms, "neither TTFT nor a time per token is in what was read: give an engine's /metrics, or traces")
+}
+
+// capacity is how many tokens fit into an engine's cache; the smallest is the worst. What stands there as None is not known.
+func capacity(s *Scene) (ms []measure) {
+	for _, r := range s.Of("kv.config") {
+		blocks, ok := number(r.Labels.Get("num_gpu_blocks"))
+		size, ok2 := number(r.Labels.Get("block_size"))
+		if ok && ok2 {
+			ms = append(ms, measure{"room", -blocks * size, r.Who.Engine(), "room for " + count(blocks*size) + " tokens"})
+		}
+	}
+	return ms
+}
+
+func state(path signals.Path, ms []measure, otherwise string) PathState {
+	if len(ms) == 0 {
+		return PathState{Path: path, State: NotSeen, Switch: otherwise}
+	}
+	return PathState{Path: path, State: Seen, Text: worst(ms)}
+}
+
+// worst keeps of each kind of measure the worst one, and says whose it is.
+func worst(ms []measure) string {
+	var kept []measure
+	for _, m := range ms {
+		i := slices.IndexFunc(kept, func(k measure) bool { return k.kind == m.kind })
+		if i < 0 {
+			kept = append(kept, m)
+		} else if m.worse > kept[i].worse {
+			kept[i] = m
+		}
+	}
+	var said []string
+	var last adapter.Who
+	for i, m := range kept {
+		text := m.text
+		if i == 0 || m.who != last {
+			text += " (" + m.who.String() + ")"
+		}
+		last = m.who
+		said = append(said, text)
+	}
+	return strings.Join(said, "; ")
+}
+
+func gauges(s *Scene, signal string, text func(float64, adapter.Who) string) (ms []measure) {
+	for _, w := range s.Engines() {
+		if v, ok := s.last(signal, w); ok {
+			ms = append(ms, measure{signal, v, w, text(v, w)})
+		}
+	}
+	return ms
+}
+
+// tails are the p99 of a histogram, as far as its buckets tell.
+func tails(s *Scene, signal, name string) (ms []measure) {
+	for _, r := range s.Of(signal) {
+		h, _ := r.Observed()
+		if h.Count == 0 {
+			continue
+		}
+		q := h.Quantile(0.99)
+		text := fmt.Sprintf("%s p99 %s", name, between(q))
+		if m := h.Mean(); !math.IsNaN(m) {
+			text += ", mean " + seconds(m)
+		}
+		ms = append(ms, measure{signal, cmp.Or(q.High, q.Low), r.Who.Engine(), text})
+	}
+	return ms
+}
+
+func means(s *Scene, signal, name string) (ms []measure) {
+	for _, r := range s.Of(signal) {
+		if h, _ := r.Observed(); h.Count > 0 && !math.IsNaN(h.Mean()) {
+			ms = append(ms, measure{signal, h.Mean(), r.Who.Engine(), seconds(h.Mean()) + " " + name})
+		}
+	}
+	return ms
+}
+
+func failures(s *Scene) (ms []measure) {
+	for _, w := range s.Engines() {
+		failed, ended := s.recent("request.failed", w), s.recent("request.finished", w)
+		for _, r := range s.about("request.finished", w) {
+			if reason := r.Labels.Get("finished_reason"); reason == "abort" || reason == "error" {
+				n, _, ok := r.Grown()
+				if !ok {
+					n, _ = r.Last()
+				}
+				failed, ended = failed+n, ended-n
+			}
+		}
+		switch {
+		case failed > 0 && ended == 0: // how many did not is not told
+			ms = append(ms, measure{"failed", failed, w, count(failed) + " failed"})
+		case failed > 0:
+			ms = append(ms, measure{"failed", failed / (failed + ended), w, fmt.Sprintf("%s of %s failed or were aborted", count(failed), count(failed+ended))})
+		}
+	}
+	return ms
+}

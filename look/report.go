@@ -1,0 +1,231 @@
+package look
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/whylate/whylate/adapter"
+	"github.com/whylate/whylate/adapter/genai"
+	"github.com/whylate/whylate/exposition"
+)
+
+// Report is what a look shows: what is there, the four paths, what is certain, and what to do next.
+type Report struct {
+	Found    []Found     `json:"found"`
+	Paths    []PathState `json:"paths"`
+	Facts    []Fact      `json:"facts"`
+	Traces   *genai.View `json:"traces,omitempty"`   // model calls, and where the time of each went
+	Logs     []LogReport `json:"logs,omitempty"`
+	Problems []string    `json:"problems,omitempty"` // what of the inputs could not be taken
+	Next     string      `json:"next"`
+}
+
+// Found is something that speaks.
+type Found struct {
+	Producer string   `json:"producer"`
+	Versions []string `json:"versions,omitempty"` // from logs: metrics tell none
+	Models   []string `json:"models,omitempty"`
+	Unnamed  bool     `json:"unnamed,omitempty"` // some of it names no model where it should
+	Targets  []string `json:"targets"`
+	Ranks    int      `json:"ranks,omitempty"` // data-parallel ranks; they are no replicas
+	Devices  int      `json:"devices,omitempty"`
+	Logs     int      `json:"logs,omitempty"`
+}
+
+// Judge makes the report of a scene.
+func Judge(s *Scene) *Report {
+	r := &Report{Found: found(s), Facts: judge(s), Traces: s.Traces}
+	offerWaits(s)
+	r.Paths = paths(s, r.Facts)
+	for _, src := range s.Sources {
+		for _, p := range src.Problems {
+			r.Problems = append(r.Problems, exposition.Printable(src.Name, 80)+": "+p)
+		}
+	}
+	for _, l := range s.Logs {
+		r.Logs = append(r.Logs, l.report())
+	}
+	r.Next = next(s, r)
+	return r
+}
+
+func found(s *Scene) (fs []Found) {
+	ranks := map[string]map[string]bool{}
+	devices := s.devices()
+	of := func(producer string) *Found {
+		i := slices.IndexFunc(fs, func(f Found) bool { return f.Producer == producer })
+		if i < 0 {
+			i = len(fs)
+			fs = append(fs, Found{Producer: producer, Targets: []string{}})
+			ranks[producer] = map[string]bool{}
+		}
+		return &fs[i]
+	}
+	for _, r := range s.Readings {
+		f := of(r.Who.Producer)
+		f.Models, f.Targets = with(f.Models, r.Who.Model), with(f.Targets, r.Target)
+		f.Unnamed = f.Unnamed || !isDevice(r) && r.Who.Model == "" && r.Labels.Get("model_name") != ""
+		if r.Who.Rank != "" {
+			ranks[f.Producer][r.Target+"\xff"+r.Who.Rank] = true
+		}
+	}
+	for _, l := range s.Logs {
+		f := of(l.Producer)
+		f.Versions, f.Models, f.Logs = with(f.Versions, l.started.version), with(f.Models, l.started.model), f.Logs+1
+	}
+	for i := range fs {
+		if n := len(ranks[fs[i].Producer]); n > len(fs[i].Targets) {
+			fs[i].Ranks = n
+		}
+		of, _ := known(slices.DeleteFunc(slices.Clone(devices), func(d *device) bool { return !d.from(fs[i].Producer) }))
+		fs[i].Devices = len(of)
+	}
+	return fs
+}
+
+func with(list []string, s string) []string {
+	if s == "" || slices.Contains(list, s) {
+		return list
+	}
+	return append(list, s)
+}
+
+func next(s *Scene, r *Report) string {
+	watched := slices.ContainsFunc(s.Readings, func(r *adapter.Reading) bool { return len(r.Points) > 1 || len(r.Hists) > 1 })
+	switch {
+	case len(r.Found) == 0 && r.Traces == nil:
+		return "No engine, gateway or GPU was recognised. 'whylate look http://HOST:PORT/metrics' reads an engine itself."
+	case len(s.Readings) == 0 && len(s.Logs) > 0:
+		return "A log has no histogram and hides what it does not print. 'whylate look http://HOST:PORT/metrics' reads the engine itself; give its metrics and this log together."
+	case !watched && len(r.Found) > 0:
+		return "One scrape of each is counters since their start. Give two of the same target, or its address, to see what happens now."
+	}
+	return "To see who shared which iteration, and why a request waited, put the probe into the engine: docs/probe.md, then 'whylate explain REQUEST'."
+}
+
+// Text prints the report for a terminal of that many columns.
+func (r *Report) Text(w io.Writer, columns int) error {
+	p := &printer{w: w, columns: max(columns, 60)}
+	for _, f := range r.Found {
+		var of []string
+		if len(f.Models) > 0 {
+			if len(f.Models) > 1 {
+				of = append(of, plural(len(f.Models), "model", "models"))
+			}
+			of = append(of, list(f.Models, 4, 60))
+		}
+		if f.Unnamed {
+			of = append(of, "a model that the server does not know")
+		}
+		if len(f.Targets) > 0 {
+			of = append(of, plural(len(f.Targets), "target", "targets"))
+		}
+		if f.Logs > 0 {
+			of = append(of, plural(f.Logs, "log", "logs"))
+		}
+		if f.Ranks > 0 {
+			of = append(of, plural(f.Ranks, "data-parallel rank", "data-parallel ranks"))
+		}
+		if f.Devices > 0 {
+			of = append(of, plural(f.Devices, "GPU", "GPUs"))
+		}
+		name := strings.TrimSpace(adapter.Title(f.Producer) + " " + list(f.Versions, 4, 40))
+		p.row("found", name+": "+strings.Join(of, ", "))
+	}
+	if r.Traces != nil {
+		p.row("found", traced(r.Traces))
+	}
+	if len(r.Found) == 0 && r.Traces == nil {
+		p.row("found", "nothing that is known")
+	}
+	for i, l := range r.Logs {
+		if i == mostLogs && len(r.Logs) > mostLogs+1 {
+			p.row("log", plural(len(r.Logs)-i, "more", "more")+"; -o json has them all")
+			break
+		}
+		p.row("log", l.Text)
+	}
+	p.line("")
+	for _, s := range r.Paths {
+		text := s.Text
+		if s.State == NotSeen {
+			text = "not seen: " + s.Switch
+		} else if s.Switch != "" {
+			text += "; " + s.Switch
+		}
+		p.row(string(s.Path), text)
+	}
+	for i, f := range r.Facts {
+		if i == 0 {
+			p.line("")
+		}
+		p.row(mark[f.Weight], sentence(f.Text, f.Instead, f.Do))
+	}
+	if r.Traces != nil && p.err == nil {
+		p.line("")
+		p.err = r.Traces.Text(w)
+	}
+	if len(r.Problems) > 0 {
+		p.line("")
+		for i, s := range r.Problems {
+			if i == 10 {
+				p.row("", plural(len(r.Problems)-i, "more", "more")+"; -o json has them all")
+				break
+			}
+			p.row("not read", s)
+		}
+	}
+	p.line("")
+	p.row("next", r.Next)
+	return p.err
+}
+
+// mostLogs are as many as are described on one screen.
+const mostLogs = 4
+
+var mark = map[Weight]string{Broken: "BROKEN", Wrong: "wrong", Notice: "note"}
+
+func list(names []string, most, width int) string {
+	var shown []string
+	for i, n := range names {
+		if i == most && len(names) > most+1 {
+			shown = append(shown, fmt.Sprintf("%d more", len(names)-most))
+			break
+		}
+		shown = append(shown, exposition.Printable(n, width))
+	}
+	return strings.Join(shown, ", ")
+}
+
+// printer writes rows of a narrow first column and wrapped text.
+type printer struct {
+	w       io.Writer
+	columns int
+	err     error
+}
+
+const margin = 10
+
+func (p *printer) line(s string) {
+	if p.err == nil {
+		_, p.err = fmt.Fprintln(p.w, strings.TrimRight(s, " "))
+	}
+}
+
+func (p *printer) row(name, text string) {
+	line := fmt.Sprintf("%-*s", margin, name)
+	empty := true
+	for _, word := range strings.Fields(text) {
+		if !empty && len([]rune(line))+1+len([]rune(word)) > p.columns {
+			p.line(line)
+			line, empty = strings.Repeat(" ", margin), true
+		}
+		if !empty {
+			line += " "
+		}
+		line, empty = line+word, false
+	}
+	p.line(line)
+}

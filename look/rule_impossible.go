@@ -1,0 +1,89 @@
+package look
+
+import (
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/whylate/whylate/adapter"
+	"github.com/whylate/whylate/exposition"
+)
+
+// impossibly short is a mean of less than this (s) for a time in which an engine answers.
+const impossiblyShort = 100e-6
+
+// ttftImpossible discredits durations that cannot be: a sum that no durations of zero and more have, and first tokens within microseconds.
+func ttftImpossible(s *Scene) (facts []Fact) {
+	for _, r := range s.Readings {
+		if r.Signal.Kind != "histogram" || r.Signal.Unit != "s" || len(r.Hists) == 0 {
+			continue
+		}
+		h, _ := r.Observed()
+		if h.Count < 1 {
+			continue
+		}
+		name := r.Native.Name
+		switch {
+		case !math.IsNaN(h.Sum) && h.Sum < h.Least()*(1-1e-9)-1e-9:
+			s.doubt(r, "a negative observation")
+			why := fmt.Sprintf("%s of %s: the sum of %s durations is %s s, so at least one of them is negative.", name, r.Who, count(h.Count), significantly(h.Sum))
+			facts = append(facts, Fact{Weight: Wrong, Path: r.Signal.Path, About: r.Who.String(), Text: sentence(why, firstBucketGap(&h)),
+				Instead: fallback(s, r), Do: "Look for a step of the host's clock, or hosts whose clocks differ: these times are differences of wall clocks. No mean and no quantile of it is shown."})
+		case r.Signal.Name == "gen_ai.server.time_to_first_token" && h.Mean() < impossiblyShort:
+			s.doubt(r, "impossibly short")
+			in, _ := h.AtMost(h.Bounds[0])
+			facts = append(facts, Fact{Weight: Wrong, Path: r.Signal.Path, About: r.Who.String(),
+				Text: sentence(fmt.Sprintf("%s of %s cannot be: %s of %s observations are at most %s, %s on average,", name, r.Who, count(in), count(h.Count), seconds(h.Bounds[0]), seconds(h.Mean())),
+					whileOthers(s, r)+" TTFT is unknown, not short."),
+				Instead: fallback(s, r), Do: "Measure TTFT elsewhere: at the client, or from traces."})
+		}
+	}
+	return facts
+}
+
+// firstBucketGap tells of observations in the first bucket that are far from all others: that is where negative ones are counted.
+func firstBucketGap(h *exposition.Hist) string {
+	if len(h.Counts) == 0 || h.Counts[0] == 0 {
+		return ""
+	}
+	for i := 1; i < len(h.Counts); i++ {
+		if h.Counts[i] > h.Counts[i-1] {
+			if i == 1 {
+				return ""
+			}
+			return fmt.Sprintf("%s stand in the first bucket, up to %s, though the next that is used is %s to %s.", count(h.Counts[0]), seconds(h.Bounds[0]), seconds(h.Bounds[i-1]), seconds(h.Bounds[i]))
+		}
+	}
+	return ""
+}
+
+// whileOthers is what the same engine says that does not go with it.
+func whileOthers(s *Scene, r *adapter.Reading) string {
+	var said []string
+	if n := r.Hists[len(r.Hists)-1].Count; n > 0 {
+		if tokens, ok := s.last("tokens.prompt", r.Who.Engine()); ok {
+			said = append(said, fmt.Sprintf("prompts average %s tokens", count(tokens/n)))
+		}
+	}
+	for _, e := range s.about("gen_ai.server.request.duration", r.Who.Engine()) {
+		if h, _ := e.Observed(); h.Count > 0 {
+			said = append(said, fmt.Sprintf("requests take %s on average", seconds(h.Mean())))
+		}
+	}
+	if len(said) == 0 {
+		return "which no engine can do."
+	}
+	return "while " + strings.Join(said, " and ") + "."
+}
+
+func fallback(s *Scene, r *adapter.Reading) string {
+	if r.Signal.Name == "gen_ai.server.request.duration" {
+		return ""
+	}
+	for _, e := range s.about("gen_ai.server.request.duration", r.Who.Engine()) {
+		if h, _ := e.Observed(); h.Count > 0 && !math.IsNaN(h.Mean()) {
+			return fmt.Sprintf("End-to-end latency can be used: %s on average over %s requests.", seconds(h.Mean()), count(h.Count))
+		}
+	}
+	return ""
+}

@@ -1,0 +1,85 @@
+package look
+
+import (
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/whylate/whylate/adapter"
+)
+
+// ranksUneven finds data-parallel ranks of one replica that do not share its load: an average over them says that all is well.
+func ranksUneven(s *Scene) (facts []Fact) {
+	groups := map[adapter.Who][]adapter.Who{}
+	var order []adapter.Who
+	for _, w := range s.Engines() {
+		if w.Rank == "" {
+			continue
+		}
+		g := w
+		g.Rank = ""
+		if groups[g] == nil {
+			order = append(order, g)
+		}
+		groups[g] = append(groups[g], w)
+	}
+	for _, g := range order {
+		if f, uneven := shared(s, g, groups[g]); uneven {
+			facts = append(facts, f)
+		}
+	}
+	return facts
+}
+
+func shared(s *Scene, g adapter.Who, ranks []adapter.Who) (f Fact, uneven bool) {
+	var busy, idle []string
+	var running, waiting, busyRunning, busyWaiting, most float64
+	load := map[adapter.Who][2]float64{}
+	for _, w := range ranks {
+		r, ok := s.last("request.running", w)
+		if !ok {
+			return f, false
+		}
+		q, _ := s.last("request.waiting", w)
+		load[w] = [2]float64{r, q}
+		running, waiting, most = running+r, waiting+q, max(most, r+q)
+	}
+	for _, w := range ranks {
+		l := load[w]
+		name := w.Rank
+		if kv, ok := s.last("kv.usage", w); ok {
+			name += fmt.Sprintf(" (KV %.0f %%)", 100*kv)
+		}
+		if l[0]+l[1] > most/2 {
+			busy, busyRunning, busyWaiting = append(busy, name), busyRunning+l[0], busyWaiting+l[1]
+		} else if l[0]+l[1] <= most/10 {
+			idle = append(idle, name)
+		}
+	}
+	if len(idle) == 0 || waiting == 0 || len(ranks) < 2 {
+		return f, false
+	}
+	f = Fact{Weight: Broken, Path: "request", About: g.String(),
+		Text: sentence(fmt.Sprintf("%s: %s of %d hold %s of %s running and %s of %s waiting requests; %s are nearly empty.", g, "ranks "+strings.Join(busy, ", "), len(ranks),
+			count(busyRunning), count(running), count(busyWaiting), count(waiting), "ranks "+strings.Join(idle, ", ")), waits(s, ranks)),
+		Do: "It is the balance between the ranks, not their capacity: look at how requests are given to data-parallel ranks. Do not admit by an average over ranks."}
+	return f, true
+}
+
+// waits are the mean times to the first token, rank by rank and over all requests.
+func waits(s *Scene, ranks []adapter.Who) string {
+	var said []string
+	var sum, n float64
+	for _, w := range ranks {
+		for _, r := range s.about("gen_ai.server.time_to_first_token", w) {
+			if h, _ := r.Observed(); h.Count > 0 && !math.IsNaN(h.Mean()) {
+				said = append(said, fmt.Sprintf("rank %s %s", w.Rank, seconds(h.Mean())))
+				sum, n = sum+h.Sum, n+h.Count
+			}
+		}
+	}
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf("Mean TTFT: %s; over all %s requests %s.", strings.Join(said, ", "), count(n), seconds(sum/n))
+}

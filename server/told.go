@@ -1,0 +1,241 @@
+package server
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/whylate/whylate/api"
+	"github.com/whylate/whylate/internal/vfs"
+)
+
+// toldFile is where changes that were told from outside are kept, one JSON object a line: the changes.jsonl of a run bundle.
+const toldFile = "changes.jsonl"
+
+// toldMost is how many are kept; the oldest go first.
+const toldMost = 100_000
+
+// Told keeps the changes that people and their tools tell: deployments, flags, weights, prompt templates. They are few, and are read whole.
+type Told struct {
+	fs  vfs.FS
+	dir string
+
+	mu      sync.Mutex
+	changes []api.Change // in the order in which they were told
+	ids     map[string]int
+	file    vfs.File
+}
+
+// OpenTold opens the changes of a data directory, and makes their file where there is none. A last line that was not written whole is cut off:
+// whoever told it was not answered.
+func OpenTold(disk vfs.FS, dir string) (*Told, error) {
+	t := &Told{fs: disk, dir: dir, ids: map[string]int{}}
+	if err := disk.Mkdir(dir); err != nil {
+		return nil, fmt.Errorf("changes: %w", err)
+	}
+	path := filepath.Join(dir, toldFile)
+	b, err := readAll(disk, path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	whole := bytes.LastIndexByte(b, '\n') + 1
+	for i, line := range bytes.Split(b[:whole], []byte("\n")) {
+		var c api.Change
+		if len(line) == 0 {
+			continue
+		}
+		if err := json.Unmarshal(line, &c); err != nil {
+			return nil, fmt.Errorf("%s line %d is no change: %w; mend or remove the line", path, i+1, err)
+		}
+		t.put(c)
+	}
+	t.changes = t.changes[max(0, len(t.changes)-toldMost):]
+	return t, t.rewrite()
+}
+
+func readAll(disk vfs.FS, path string) ([]byte, error) {
+	f, err := disk.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	n, err := f.Size()
+	if err != nil {
+		return nil, err
+	}
+	b := make([]byte, n)
+	if n > 0 {
+		_, err = f.ReadAt(b, 0)
+	}
+	return b, err
+}
+
+// rewrite writes the file anew, makes it durable before it takes the old one's place, and leaves it open at its end.
+func (t *Told) rewrite() (err error) {
+	path := filepath.Join(t.dir, toldFile)
+	draft := path + ".new"
+	f, err := t.fs.Create(draft)
+	if err != nil {
+		return err
+	}
+	var b bytes.Buffer
+	t.ids = map[string]int{}
+	for i, c := range t.changes {
+		t.ids[c.ID] = i
+		line, err := json.Marshal(c)
+		if err != nil {
+			return errors.Join(err, f.Close())
+		}
+		b.Write(append(line, '\n'))
+	}
+	if _, err = f.Write(b.Bytes()); err == nil {
+		err = f.Sync()
+	}
+	if err == nil {
+		err = t.fs.Rename(draft, path)
+	}
+	if err == nil {
+		err = t.fs.SyncDir(t.dir)
+	}
+	if err != nil {
+		return errors.Join(err, f.Close())
+	}
+	t.file = f
+	return nil
+}
+
+func (t *Told) put(c api.Change) {
+	t.ids[c.ID] = len(t.changes)
+	t.changes = append(t.changes, c)
+}
+
+// Tell keeps a change and returns when it is durable. One whose id is known is not kept twice: the first is returned.
+func (t *Told) Tell(c api.Change) (api.Change, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if k, ok := t.ids[c.ID]; ok {
+		return t.changes[k], nil
+	}
+	line, err := json.Marshal(c)
+	if err != nil {
+		return c, err
+	}
+	if t.file == nil {
+		return c, errors.New("an earlier change could not be written; restart the server when the disk is well")
+	}
+	if _, err = t.file.Write(append(line, '\n')); err == nil {
+		err = t.file.Sync()
+	}
+	if err != nil {
+		err = errors.Join(err, t.file.Close())
+		t.file = nil // what stands at its end is not known; the next start cuts it off
+		return c, err
+	}
+	t.put(c)
+	return c, nil
+}
+
+// List is what was told, the oldest first.
+func (t *Told) List() []api.Change {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.Clone(t.changes)
+}
+
+// Close closes the file.
+func (t *Told) Close() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.file == nil {
+		return nil
+	}
+	return t.file.Close()
+}
+
+// toldKinds are those that nobody but people and their tools can tell.
+var toldKinds = []api.ChangeKind{api.ChangeDeployment, api.ChangeVersion, api.ChangeSetting, api.ChangeModel, api.ChangeWeights, api.ChangeAdapter, api.ChangePrompt, api.ChangeRetrieval, api.ChangeOther}
+
+// A change may be told for a time so long ago or so soon to come.
+const (
+	toldAfter  = 90 * 24 * time.Hour
+	toldBefore = time.Hour
+)
+
+// Tell implements [api.Teller].
+func (s *Server) Tell(ctx context.Context, c api.Change) (*api.Change, error) {
+	if s.set.Told == nil {
+		return nil, &api.Unsupported{What: "this server keeps no changes that are told", Remedy: "tell a server with a data directory ('whylate serve')"}
+	}
+	now := s.set.Now()
+	if c.At == 0 {
+		c.At = now.UnixNano()
+	}
+	if err := sound(&c, now); err != nil {
+		return nil, err
+	}
+	c.Source = cmp.Or(c.Source, "told")
+	c.Text = cmp.Or(c.Text, worded(&c))
+	c.ID = cmp.Or(c.ID, fmt.Sprintf("%s/%s/%d/%s", c.Kind, c.Subject, c.At, c.To))
+	kept, err := s.set.Told.Tell(c)
+	if err != nil {
+		s.faults.note("keep a change", err, now)
+		return nil, &api.Unavailable{What: "the change could not be written: " + err.Error()}
+	}
+	s.feed.Publish(api.Event{Kind: api.EventChange, At: kept.At, Text: kept.Text})
+	return &kept, nil
+}
+
+// sound refuses what cannot be a change, or should not be kept as one.
+func sound(c *api.Change, now time.Time) error {
+	wrong := func(field, value, problem string) error {
+		return &api.InvalidArgument{Argument: field, Value: value, Problem: problem}
+	}
+	if !slices.Contains(toldKinds, c.Kind) {
+		var names []string
+		for _, k := range toldKinds {
+			names = append(names, string(k))
+		}
+		return wrong("kind", string(c.Kind), "give one of "+strings.Join(names, ", "))
+	}
+	if c.Subject == "" {
+		return wrong("subject", "", "name what changed: a service, a replica, a route, a flag")
+	}
+	for _, f := range []struct {
+		name, value string
+		most        int
+	}{{"subject", c.Subject, 200}, {"engine", c.Engine, 200}, {"from", c.From, 500}, {"to", c.To, 500}, {"text", c.Text, 500}, {"source", c.Source, 100}, {"id", c.ID, 200}} {
+		if len(f.value) > f.most {
+			return wrong(f.name, fmt.Sprintf("%.40s…", f.value), fmt.Sprintf("it has %d bytes; %d are allowed", len(f.value), f.most))
+		}
+		if !utf8.ValidString(f.value) || strings.ContainsFunc(f.value, unicode.IsControl) {
+			return wrong(f.name, fmt.Sprintf("%.40q", f.value), "give text of one line, without control characters")
+		}
+	}
+	if at := time.Unix(0, c.At); at.Before(now.Add(-toldAfter)) || at.After(now.Add(toldBefore)) {
+		return wrong("at_unix_ns", at.UTC().Format(time.RFC3339), "give a time of the last 90 days, in nanoseconds since 1970; 0 is now")
+	}
+	return nil
+}
+
+func worded(c *api.Change) string {
+	switch {
+	case c.From != "" && c.To != "":
+		return fmt.Sprintf("%s %s is %s, was %s", c.Kind, c.Subject, c.To, c.From)
+	case c.To != "":
+		return fmt.Sprintf("%s %s is %s", c.Kind, c.Subject, c.To)
+	case c.From != "":
+		return fmt.Sprintf("%s %s is gone, was %s", c.Kind, c.Subject, c.From)
+	}
+	return fmt.Sprintf("%s %s changed", c.Kind, c.Subject)
+}

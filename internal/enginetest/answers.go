@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -42,6 +43,19 @@ func (a *answer) find(kinds ...string) *diagnose.Finding {
 	for i := range a.Findings {
 		if slices.Contains(kinds, a.Findings[i].ID) {
 			return &a.Findings[i]
+		}
+	}
+	return nil
+}
+
+// shows is the finding of a wait or of a slow iteration that names iteration n and took longest, nil if there is none.
+func (a *answer) shows(n uint64) *diagnose.Finding {
+	kinds := []string{diagnose.InboxBehindIteration, diagnose.OddIteration, diagnose.QueueKVBlocks, diagnose.QueueSequenceLimit, diagnose.QueueTokenBudget, diagnose.QueueOther}
+	for i := range a.Findings {
+		f := &a.Findings[i]
+		named := slices.ContainsFunc(f.Culprits, func(c diagnose.Culprit) bool { return c.Kind == "iteration" && c.ID == fmt.Sprint(n) })
+		if named && slices.Contains(kinds, f.ID) {
+			return f
 		}
 	}
 	return nil

@@ -113,6 +113,9 @@ func tokenPath(s *Scene) PathState {
 			ms = append(ms, measure{"out", -by, w, rate(by, float64(over)/1e9) + " out"})
 		}
 	}
+	if len(ms) == 0 && s.Traces != nil {
+		return PathState{Path: signals.Token, State: Seen, Text: "request by request, in the traces below"}
+	}
 	return state(signals.Token, ms, "neither TTFT nor a time per token is in what was read: give an engine's /metrics, or traces")
 }
 

@@ -16,7 +16,7 @@ type Report struct {
 	Found    []Found     `json:"found"`
 	Paths    []PathState `json:"paths"`
 	Facts    []Fact      `json:"facts"`
-	Traces   *genai.View `json:"traces,omitempty"`   // model calls, and where the time of each went
+	Traces   *genai.View `json:"traces,omitempty"` // model calls, and where the time of each went
 	Logs     []LogReport `json:"logs,omitempty"`
 	Problems []string    `json:"problems,omitempty"` // what of the inputs could not be taken
 	Next     string      `json:"next"`

@@ -10,9 +10,6 @@ import (
 	"github.com/whylate/whylate/ingest/otlp"
 )
 
-// sniffed is how much of an input is looked at to tell what it is.
-const sniffed = 4096
-
 // traces takes up a file of OTLP traces.
 func (r *reader) traces(src *Source, b []byte) {
 	src.Kind = "traces"

@@ -155,7 +155,7 @@ func TestServerKilled(t *testing.T) {
 		t.Logf("%d kills cut the write of a block of the log", cut)
 	}
 	p.stop()
-	if phases[inSeal]+phases[inRetention] == 0 || phases[inIntake] == 0 {
+	if !testing.Short() && (phases[inSeal]+phases[inRetention] == 0 || phases[inIntake] == 0) { // of few kills none may meet a seal, which takes milliseconds
 		t.Errorf("the kills fell only into %s", counted(phases))
 	}
 }

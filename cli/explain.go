@@ -16,6 +16,7 @@ import (
 func (e *env) explain() *cobra.Command {
 	src, out, sel := source{e: e}, output{}, selector{}
 	var slowest string
+	var way bool
 	cmd := &cobra.Command{
 		Use:   "explain [ID]",
 		Short: "Explain why a request was slow",
@@ -26,9 +27,14 @@ unique. Without an ID the worst request that the flags select is explained. A re
 		Example: `  whylate explain cli-7
   whylate explain 4bf92f3577b34da6          (a trace id, or its beginning)
   whylate explain --slowest ttft
-  whylate explain --at 14:05 --over 2s -o json`,
+  whylate explain --at 14:05 --over 2s -o json
+  whylate explain --tree                    (parts of a request's time, and the metrics that tell of them)`,
 		Args: args(0, 1, "one id, or none and a selector"),
 		RunE: func(cmd *cobra.Command, ids []string) error {
+			if way {
+				list := wayOfARequest()
+				return out.print(e, list, func() { e.printTree(list) })
+			}
 			if len(ids) == 0 && slowest == "" && sel.at == "" && sel.over == 0 && sel.class == "" && sel.tenant == "" && sel.route == "" {
 				return usageError{fmt.Errorf("explain what? Give an id, or --slowest ttft|tpot|e2e, or --at TIME; 'whylate requests' lists requests")}
 			}
@@ -53,6 +59,7 @@ unique. Without an ID the worst request that the flags select is explained. A re
 		},
 	}
 	cmd.Flags().StringVar(&slowest, "slowest", "", "explain the request that is worst in: ttft, tpot, e2e, or a part such as queue")
+	cmd.Flags().BoolVar(&way, "tree", false, "show instead the parts of a request's time, and which metric of which engine tells of each")
 	sel.flags(cmd)
 	src.flags(cmd)
 	out.flags(cmd)

@@ -40,3 +40,12 @@ func TestSignals(t *testing.T) {
 		}
 	}
 }
+
+func TestTree(t *testing.T) {
+	status, out, errOut := run(t, "explain", "--tree")
+	for _, want := range []string{"gateway", "inbox", "no metric tells of it; the probe does", "request.queue_time (s)", "vllm:request_queue_time_seconds"} {
+		if status != ExitOK || !strings.Contains(out, want) {
+			t.Errorf("%d: no %q in\n%s%s", status, want, out, errOut)
+		}
+	}
+}

@@ -3,7 +3,7 @@
 package signals
 
 var registry = []Signal{
-	{Name: "request.running", Kind: "gauge", Unit: "{request}", Scope: "engine", Path: "request", Owner: "serving", Question: "How many sequences share each iteration?", Keep: "rollup", Series: 4096, Add: "sum", From: []Native{
+	{Name: "request.running", Kind: "gauge", Unit: "{request}", Scope: "engine", Path: "request", Part: "", Owner: "serving", Question: "How many sequences share each iteration?", Keep: "rollup", Series: 4096, Add: "sum", From: []Native{
 		{Producer: "dynamo", Name: "dynamo_frontend_inflight_requests", Times: 1},
 		{Producer: "dynamo", Name: "dynamo_frontend_active_requests", Times: 1, Note: "whole life in the front end, the queue included"},
 		{Producer: "epp", Name: "llm_d_epp_request_running", Times: 1},
@@ -15,7 +15,7 @@ var registry = []Signal{
 		{Producer: "trtllm", Name: "numActiveRequests", Times: 1},
 		{Producer: "vllm", Name: "vllm:num_requests_running", Times: 1},
 	}},
-	{Name: "request.waiting", Kind: "gauge", Unit: "{request}", Scope: "engine", Path: "request", Owner: "serving", Question: "Who is not admitted, and how many?", Keep: "rollup", Series: 4096, Add: "sum", From: []Native{
+	{Name: "request.waiting", Kind: "gauge", Unit: "{request}", Scope: "engine", Path: "request", Part: "queue", Owner: "serving", Question: "Who is not admitted, and how many?", Keep: "rollup", Series: 4096, Add: "sum", From: []Native{
 		{Producer: "dynamo", Name: "dynamo_frontend_router_queue_pending_requests", Times: 1},
 		{Producer: "dynamo", Name: "dynamo_frontend_queued_requests", Times: 1},
 		{Producer: "epp", Name: "llm_d_epp_flow_control_queue_size", Times: 1},
@@ -27,10 +27,10 @@ var registry = []Signal{
 		{Producer: "trtllm", Name: "numQueuedRequests", Times: 1},
 		{Producer: "vllm", Name: "vllm:num_requests_waiting", Times: 1},
 	}},
-	{Name: "request.grammar_queue", Kind: "gauge", Unit: "{request}", Scope: "engine", Path: "request", Owner: "serving", Question: "Who waits for a grammar to be compiled?", Keep: "rollup", Series: 1024, Add: "sum", From: []Native{
+	{Name: "request.grammar_queue", Kind: "gauge", Unit: "{request}", Scope: "engine", Path: "request", Part: "queue", Owner: "serving", Question: "Who waits for a grammar to be compiled?", Keep: "rollup", Series: 1024, Add: "sum", From: []Native{
 		{Producer: "sglang", Name: "sglang:num_grammar_queue_reqs", Times: 1},
 	}},
-	{Name: "request.finished", Kind: "counter", Unit: "{request}", Scope: "engine", Path: "request", Owner: "serving", Question: "How many answers ended, and how?", Keep: "rollup", Series: 8192, Add: "sum", From: []Native{
+	{Name: "request.finished", Kind: "counter", Unit: "{request}", Scope: "engine", Path: "request", Part: "", Owner: "serving", Question: "How many answers ended, and how?", Keep: "rollup", Series: 8192, Add: "sum", From: []Native{
 		{Producer: "dynamo", Name: "dynamo_frontend_requests_total", Times: 1},
 		{Producer: "sglang", Name: "sglang:num_requests_total", Times: 1, Note: "without a reason"},
 		{Producer: "tgi", Name: "tgi_request_success", Times: 1},
@@ -38,38 +38,38 @@ var registry = []Signal{
 		{Producer: "trtllm", Name: "request_success_total", Times: 1},
 		{Producer: "vllm", Name: "vllm:request_success_total", Times: 1, Note: "by finished_reason; disconnects are not counted"},
 	}},
-	{Name: "request.failed", Kind: "counter", Unit: "{request}", Scope: "engine", Path: "request", Owner: "serving", Question: "How many were refused or broke, and why?", Keep: "rollup", Series: 8192, Add: "sum", From: []Native{
+	{Name: "request.failed", Kind: "counter", Unit: "{request}", Scope: "engine", Path: "request", Part: "", Owner: "serving", Question: "How many were refused or broke, and why?", Keep: "rollup", Series: 8192, Add: "sum", From: []Native{
 		{Producer: "litellm", Name: "litellm_proxy_failed_requests_metric_total", Times: 1},
 		{Producer: "litellm", Name: "litellm_llm_api_failed_requests_metric_total", Times: 1},
 		{Producer: "sglang", Name: "sglang:num_aborted_requests_total", Times: 1},
 		{Producer: "tgi", Name: "tgi_request_failure", Times: 1, Note: "by err"},
 		{Producer: "trtllm", Name: "trtllm_request_error_total", Times: 1},
 	}},
-	{Name: "request.received", Kind: "counter", Unit: "{request}", Scope: "engine", Path: "request", Owner: "serving", Question: "How many were asked for?", Keep: "rollup", Series: 4096, Add: "sum", From: []Native{
+	{Name: "request.received", Kind: "counter", Unit: "{request}", Scope: "engine", Path: "request", Part: "", Owner: "serving", Question: "How many were asked for?", Keep: "rollup", Series: 4096, Add: "sum", From: []Native{
 		{Producer: "litellm", Name: "litellm_proxy_total_requests_metric_total", Times: 1},
 		{Producer: "tgi", Name: "tgi_request_count", Times: 1},
 	}},
-	{Name: "request.queue_time", Kind: "histogram", Unit: "s", Scope: "engine", Path: "request", Owner: "serving", Question: "How long do requests wait to be scheduled first?", Keep: "rollup", Series: 4096, Add: "sum", From: []Native{
+	{Name: "request.queue_time", Kind: "histogram", Unit: "s", Scope: "engine", Path: "request", Part: "queue", Owner: "serving", Question: "How long do requests wait to be scheduled first?", Keep: "rollup", Series: 4096, Add: "sum", From: []Native{
 		{Producer: "sglang", Name: "sglang:queue_time_seconds", Times: 1, Begins: "entered the wait queue", Ends: "first scheduled"},
 		{Producer: "tgi", Name: "tgi_request_queue_duration", Times: 1, Begins: "validated", Ends: "batched"},
 		{Producer: "trtllm", Name: "trtllm_request_queue_time_seconds", Times: 1, Begins: "executor arrival", Ends: "first scheduled"},
 		{Producer: "trtllm", Name: "request_queue_time_seconds", Times: 1},
 		{Producer: "vllm", Name: "vllm:request_queue_time_seconds", Times: 1, Note: "observed at the end; neither the inbox nor the wait after a preemption is in it", Begins: "queued in the scheduler", Ends: "first scheduled"},
 	}},
-	{Name: "request.prefill_time", Kind: "histogram", Unit: "s", Scope: "engine", Path: "token", Owner: "serving", Question: "How long from being scheduled to the first token?", Keep: "rollup", Series: 4096, Add: "sum", From: []Native{
+	{Name: "request.prefill_time", Kind: "histogram", Unit: "s", Scope: "engine", Path: "token", Part: "prefill", Owner: "serving", Question: "How long from being scheduled to the first token?", Keep: "rollup", Series: 4096, Add: "sum", From: []Native{
 		{Producer: "trtllm", Name: "trtllm_request_prefill_time_seconds", Times: 1},
 		{Producer: "vllm", Name: "vllm:request_prefill_time_seconds", Times: 1},
 	}},
-	{Name: "request.decode_time", Kind: "histogram", Unit: "s", Scope: "engine", Path: "token", Owner: "serving", Question: "How long from the first token to the last?", Keep: "rollup", Series: 4096, Add: "sum", From: []Native{
+	{Name: "request.decode_time", Kind: "histogram", Unit: "s", Scope: "engine", Path: "token", Part: "decode", Owner: "serving", Question: "How long from the first token to the last?", Keep: "rollup", Series: 4096, Add: "sum", From: []Native{
 		{Producer: "trtllm", Name: "trtllm_request_decode_time_seconds", Times: 1},
 		{Producer: "vllm", Name: "vllm:request_decode_time_seconds", Times: 1},
 	}},
-	{Name: "request.inference_time", Kind: "histogram", Unit: "s", Scope: "engine", Path: "token", Owner: "serving", Question: "How long was the engine at work on a request?", Keep: "rollup", Series: 4096, Add: "sum", From: []Native{
+	{Name: "request.inference_time", Kind: "histogram", Unit: "s", Scope: "engine", Path: "token", Part: "", Owner: "serving", Question: "How long was the engine at work on a request?", Keep: "rollup", Series: 4096, Add: "sum", From: []Native{
 		{Producer: "tgi", Name: "tgi_request_inference_duration", Times: 1},
 		{Producer: "trtllm", Name: "trtllm_request_inference_time_seconds", Times: 1},
 		{Producer: "vllm", Name: "vllm:request_inference_time_seconds", Times: 1},
 	}},
-	{Name: "gen_ai.server.time_to_first_token", Kind: "histogram", Unit: "s", Scope: "engine", Path: "token", Owner: "serving", Question: "How long until a request has its first token?", Keep: "rollup", Series: 8192, Add: "sum", From: []Native{
+	{Name: "gen_ai.server.time_to_first_token", Kind: "histogram", Unit: "s", Scope: "engine", Path: "token", Part: "prefill", Owner: "serving", Question: "How long until a request has its first token?", Keep: "rollup", Series: 8192, Add: "sum", From: []Native{
 		{Producer: "dynamo", Name: "dynamo_frontend_time_to_first_token_seconds", Times: 1, Begins: "HTTP handler", Ends: "first chunk from the worker"},
 		{Producer: "epp", Name: "llm_d_epp_request_ttft_seconds", Times: 1, Begins: "ext_proc request", Ends: "first body chunk"},
 		{Producer: "sglang", Name: "sglang:time_to_first_token_seconds", Times: 1, Begins: "tokenizer manager before tokenization", Ends: "first output"},
@@ -77,18 +77,18 @@ var registry = []Signal{
 		{Producer: "trtllm", Name: "time_to_first_token_seconds", Times: 1, Begins: "executor arrival", Ends: "first token in the engine"},
 		{Producer: "vllm", Name: "vllm:time_to_first_token_seconds", Times: 1, Begins: "API server before tokenization", Ends: "first output at the API server"},
 	}},
-	{Name: "itl", Kind: "histogram", Unit: "s", Scope: "engine", Path: "token", Owner: "serving", Question: "How long are the gaps between outputs?", Keep: "rollup", Series: 8192, Add: "sum", From: []Native{
+	{Name: "itl", Kind: "histogram", Unit: "s", Scope: "engine", Path: "token", Part: "decode", Owner: "serving", Question: "How long are the gaps between outputs?", Keep: "rollup", Series: 8192, Add: "sum", From: []Native{
 		{Producer: "dynamo", Name: "dynamo_frontend_inter_token_latency_seconds", Times: 1},
 		{Producer: "sglang", Name: "sglang:inter_token_latency_seconds", Times: 1, Note: "divided by and weighted with tokens"},
 		{Producer: "vllm", Name: "vllm:time_per_output_token_seconds", Times: 1, Until: "0.15", Note: "the older, misleading name"},
 		{Producer: "vllm", Name: "vllm:inter_token_latency_seconds", Times: 1, Note: "one observation a step and sequence"},
 	}},
-	{Name: "gen_ai.server.time_per_output_token", Kind: "histogram", Unit: "s", Scope: "engine", Path: "token", Owner: "serving", Question: "How fast does an answer come after its first token?", Keep: "rollup", Series: 8192, Add: "sum", From: []Native{
+	{Name: "gen_ai.server.time_per_output_token", Kind: "histogram", Unit: "s", Scope: "engine", Path: "token", Part: "decode", Owner: "serving", Question: "How fast does an answer come after its first token?", Keep: "rollup", Series: 8192, Add: "sum", From: []Native{
 		{Producer: "trtllm", Name: "trtllm_time_per_output_token_seconds", Times: 1},
 		{Producer: "trtllm", Name: "time_per_output_token_seconds", Times: 1},
 		{Producer: "vllm", Name: "vllm:request_time_per_output_token_seconds", Times: 1, Note: "one observation a request"},
 	}},
-	{Name: "gen_ai.server.request.duration", Kind: "histogram", Unit: "s", Scope: "engine", Path: "request", Owner: "serving", Question: "How long does a request take in all?", Keep: "rollup", Series: 8192, Add: "sum", From: []Native{
+	{Name: "gen_ai.server.request.duration", Kind: "histogram", Unit: "s", Scope: "engine", Path: "request", Part: "", Owner: "serving", Question: "How long does a request take in all?", Keep: "rollup", Series: 8192, Add: "sum", From: []Native{
 		{Producer: "dynamo", Name: "dynamo_frontend_request_duration_seconds", Times: 1},
 		{Producer: "sglang", Name: "sglang:e2e_request_latency_seconds", Times: 1},
 		{Producer: "tgi", Name: "tgi_request_duration", Times: 1, Note: "of successful requests only"},
@@ -96,29 +96,29 @@ var registry = []Signal{
 		{Producer: "trtllm", Name: "e2e_request_latency_seconds", Times: 1},
 		{Producer: "vllm", Name: "vllm:e2e_request_latency_seconds", Times: 1, Note: "disconnected requests are never observed"},
 	}},
-	{Name: "tokens.prompt", Kind: "counter", Unit: "{token}", Scope: "engine", Path: "token", Owner: "serving", Question: "How many prompt tokens are taken up, cached ones included?", Keep: "rollup", Series: 4096, Add: "sum", From: []Native{
+	{Name: "tokens.prompt", Kind: "counter", Unit: "{token}", Scope: "engine", Path: "token", Part: "", Owner: "serving", Question: "How many prompt tokens are taken up, cached ones included?", Keep: "rollup", Series: 4096, Add: "sum", From: []Native{
 		{Producer: "llamacpp", Name: "llamacpp:prompt_tokens_total", Times: 1, Note: "computed ones only"},
 		{Producer: "sglang", Name: "sglang:prompt_tokens_total", Times: 1, Late: true},
 		{Producer: "trtllm", Name: "trtllm_prompt_tokens_total", Times: 1, Late: true},
 		{Producer: "trtllm", Name: "prompt_tokens_total", Times: 1},
 		{Producer: "vllm", Name: "vllm:prompt_tokens_total", Times: 1},
 	}},
-	{Name: "tokens.prompt_per_request", Kind: "histogram", Unit: "{token}", Scope: "engine", Path: "token", Owner: "serving", Question: "How long are the prompts?", Keep: "rollup", Series: 4096, Add: "sum", From: []Native{
+	{Name: "tokens.prompt_per_request", Kind: "histogram", Unit: "{token}", Scope: "engine", Path: "token", Part: "", Owner: "serving", Question: "How long are the prompts?", Keep: "rollup", Series: 4096, Add: "sum", From: []Native{
 		{Producer: "dynamo", Name: "dynamo_frontend_input_sequence_tokens", Times: 1},
 		{Producer: "sglang", Name: "sglang:prompt_tokens_histogram", Times: 1},
 		{Producer: "tgi", Name: "tgi_request_input_length", Times: 1},
 		{Producer: "vllm", Name: "vllm:request_prompt_tokens", Times: 1, Note: "observed when a request ends: its rate is what was asked for, not what is prefilled now"},
 	}},
-	{Name: "tokens.prompt_cached", Kind: "counter", Unit: "{token}", Scope: "engine", Path: "token", Owner: "serving", Question: "How many prompt tokens came from the prefix cache?", Keep: "rollup", Series: 4096, Add: "sum", From: []Native{
+	{Name: "tokens.prompt_cached", Kind: "counter", Unit: "{token}", Scope: "engine", Path: "token", Part: "", Owner: "serving", Question: "How many prompt tokens came from the prefix cache?", Keep: "rollup", Series: 4096, Add: "sum", From: []Native{
 		{Producer: "sglang", Name: "sglang:cached_tokens_total", Times: 1, Late: true},
 		{Producer: "sglang", Name: "sglang:realtime_tokens_total", Times: 1, Where: map[string]string{"mode": "prefill_cache"}},
 		{Producer: "vllm", Name: "vllm:prompt_tokens_cached_total", Times: 1},
 	}},
-	{Name: "tokens.prompt_computed", Kind: "counter", Unit: "{token}", Scope: "engine", Path: "gpu", Owner: "serving", Question: "How many prompt tokens does the GPU really work through?", Keep: "rollup", Series: 4096, Add: "sum", From: []Native{
+	{Name: "tokens.prompt_computed", Kind: "counter", Unit: "{token}", Scope: "engine", Path: "gpu", Part: "prefill", Owner: "serving", Question: "How many prompt tokens does the GPU really work through?", Keep: "rollup", Series: 4096, Add: "sum", From: []Native{
 		{Producer: "sglang", Name: "sglang:realtime_tokens_total", Times: 1, Where: map[string]string{"mode": "prefill_compute"}},
 		{Producer: "vllm", Name: "vllm:prompt_tokens_by_source_total", Times: 1, Where: map[string]string{"source": "local_compute"}},
 	}},
-	{Name: "tokens.generated", Kind: "counter", Unit: "{token}", Scope: "engine", Path: "token", Owner: "serving", Question: "Is anything coming out, and how much?", Keep: "rollup", Series: 4096, Add: "sum", From: []Native{
+	{Name: "tokens.generated", Kind: "counter", Unit: "{token}", Scope: "engine", Path: "token", Part: "", Owner: "serving", Question: "Is anything coming out, and how much?", Keep: "rollup", Series: 4096, Add: "sum", From: []Native{
 		{Producer: "dynamo", Name: "dynamo_frontend_output_tokens_total", Times: 1},
 		{Producer: "llamacpp", Name: "llamacpp:tokens_predicted_total", Times: 1, Late: true},
 		{Producer: "sglang", Name: "sglang:generation_tokens_total", Times: 1, Late: true},
@@ -127,13 +127,13 @@ var registry = []Signal{
 		{Producer: "trtllm", Name: "generation_tokens_total", Times: 1},
 		{Producer: "vllm", Name: "vllm:generation_tokens_total", Times: 1},
 	}},
-	{Name: "tokens.generated_per_request", Kind: "histogram", Unit: "{token}", Scope: "engine", Path: "token", Owner: "serving", Question: "How long are the answers?", Keep: "rollup", Series: 4096, Add: "sum", From: []Native{
+	{Name: "tokens.generated_per_request", Kind: "histogram", Unit: "{token}", Scope: "engine", Path: "token", Part: "", Owner: "serving", Question: "How long are the answers?", Keep: "rollup", Series: 4096, Add: "sum", From: []Native{
 		{Producer: "dynamo", Name: "dynamo_frontend_output_sequence_tokens", Times: 1},
 		{Producer: "sglang", Name: "sglang:generation_tokens_histogram", Times: 1},
 		{Producer: "tgi", Name: "tgi_request_generated_tokens", Times: 1},
 		{Producer: "vllm", Name: "vllm:request_generation_tokens", Times: 1},
 	}},
-	{Name: "kv.usage", Kind: "gauge", Unit: "1", Scope: "engine", Path: "gpu", Owner: "serving", Question: "How full is the KV cache?", Keep: "rollup", Series: 4096, Add: "none", From: []Native{
+	{Name: "kv.usage", Kind: "gauge", Unit: "1", Scope: "engine", Path: "gpu", Part: "queue", Owner: "serving", Question: "How full is the KV cache?", Keep: "rollup", Series: 4096, Add: "none", From: []Native{
 		{Producer: "dynamo", Name: "dynamo_component_gpu_cache_usage_percent", Times: 1},
 		{Producer: "epp", Name: "llm_d_epp_average_kv_cache_utilization", Times: 1, Note: "a mean over endpoints hides the full one"},
 		{Producer: "llamacpp", Name: "llamacpp:kv_cache_usage_ratio", Times: 1, Note: "not exported by newer builds"},
@@ -143,253 +143,253 @@ var registry = []Signal{
 		{Producer: "vllm", Name: "vllm:gpu_cache_usage_perc", Times: 1, Until: "0.12"},
 		{Producer: "vllm", Name: "vllm:kv_cache_usage_perc", Times: 1, Note: "pinned by live requests; cached blocks count as free"},
 	}},
-	{Name: "kv.config", Kind: "info", Unit: "1", Scope: "engine", Path: "gpu", Owner: "serving", Question: "How many tokens fit into the cache?", Keep: "rollup", Series: 1024, Add: "none", From: []Native{
+	{Name: "kv.config", Kind: "info", Unit: "1", Scope: "engine", Path: "gpu", Part: "", Owner: "serving", Question: "How many tokens fit into the cache?", Keep: "rollup", Series: 1024, Add: "none", From: []Native{
 		{Producer: "vllm", Name: "vllm:cache_config_info", Times: 1},
 	}},
-	{Name: "kv.prefix_queries", Kind: "counter", Unit: "{token}", Scope: "engine", Path: "token", Owner: "serving", Question: "How many tokens were looked up in the prefix cache?", Keep: "rollup", Series: 4096, Add: "sum", From: []Native{
+	{Name: "kv.prefix_queries", Kind: "counter", Unit: "{token}", Scope: "engine", Path: "token", Part: "", Owner: "serving", Question: "How many tokens were looked up in the prefix cache?", Keep: "rollup", Series: 4096, Add: "sum", From: []Native{
 		{Producer: "vllm", Name: "vllm:gpu_prefix_cache_queries_total", Times: 1, Until: "0.12"},
 		{Producer: "vllm", Name: "vllm:prefix_cache_queries_total", Times: 1},
 	}},
-	{Name: "kv.prefix_hits", Kind: "counter", Unit: "{token}", Scope: "engine", Path: "token", Owner: "serving", Question: "How many of them were found?", Keep: "rollup", Series: 4096, Add: "sum", From: []Native{
+	{Name: "kv.prefix_hits", Kind: "counter", Unit: "{token}", Scope: "engine", Path: "token", Part: "prefill", Owner: "serving", Question: "How many of them were found?", Keep: "rollup", Series: 4096, Add: "sum", From: []Native{
 		{Producer: "vllm", Name: "vllm:gpu_prefix_cache_hits_total", Times: 1, Until: "0.12"},
 		{Producer: "vllm", Name: "vllm:prefix_cache_hits_total", Times: 1},
 	}},
-	{Name: "kv.hit_rate_gauge", Kind: "gauge", Unit: "1", Scope: "engine", Path: "token", Owner: "serving", Question: "(none; of the last prefill batch only, and reset by decode batches)", Keep: "detail", Series: 1024, Add: "none", From: []Native{
+	{Name: "kv.hit_rate_gauge", Kind: "gauge", Unit: "1", Scope: "engine", Path: "token", Part: "", Owner: "serving", Question: "(none; of the last prefill batch only, and reset by decode batches)", Keep: "detail", Series: 1024, Add: "none", From: []Native{
 		{Producer: "sglang", Name: "sglang:cache_hit_rate", Times: 1},
 	}},
-	{Name: "preemptions", Kind: "counter", Unit: "{preemption}", Scope: "engine", Path: "request", Owner: "serving", Question: "How often does a running request lose its blocks?", Keep: "rollup", Series: 4096, Add: "sum", From: []Native{
+	{Name: "preemptions", Kind: "counter", Unit: "{preemption}", Scope: "engine", Path: "request", Part: "decode", Owner: "serving", Question: "How often does a running request lose its blocks?", Keep: "rollup", Series: 4096, Add: "sum", From: []Native{
 		{Producer: "sglang", Name: "sglang:num_retracted_requests_total", Times: 1},
 		{Producer: "vllm", Name: "vllm:num_preemptions_total", Times: 1, Note: "counted at the victim's next output"},
 	}},
-	{Name: "spec.drafts", Kind: "counter", Unit: "{draft}", Scope: "engine", Path: "token", Owner: "serving", Question: "How many speculative steps were there?", Keep: "rollup", Series: 2048, Add: "sum", From: []Native{
+	{Name: "spec.drafts", Kind: "counter", Unit: "{draft}", Scope: "engine", Path: "token", Part: "", Owner: "serving", Question: "How many speculative steps were there?", Keep: "rollup", Series: 2048, Add: "sum", From: []Native{
 		{Producer: "llamacpp", Name: "llamacpp:spec_decode_num_drafts_total", Times: 1},
 		{Producer: "vllm", Name: "vllm:spec_decode_num_drafts_total", Times: 1},
 	}},
-	{Name: "spec.draft_tokens", Kind: "counter", Unit: "{token}", Scope: "engine", Path: "token", Owner: "serving", Question: "How many tokens were drafted?", Keep: "rollup", Series: 2048, Add: "sum", From: []Native{
+	{Name: "spec.draft_tokens", Kind: "counter", Unit: "{token}", Scope: "engine", Path: "token", Part: "", Owner: "serving", Question: "How many tokens were drafted?", Keep: "rollup", Series: 2048, Add: "sum", From: []Native{
 		{Producer: "llamacpp", Name: "llamacpp:spec_decode_num_draft_tokens_total", Times: 1},
 		{Producer: "trtllm", Name: "trtllm_spec_decode_num_draft_tokens_total", Times: 1},
 		{Producer: "vllm", Name: "vllm:spec_decode_num_draft_tokens_total", Times: 1},
 	}},
-	{Name: "spec.accepted_tokens", Kind: "counter", Unit: "{token}", Scope: "engine", Path: "token", Owner: "serving", Question: "How many of them were kept? The bonus token is not among them.", Keep: "rollup", Series: 2048, Add: "sum", From: []Native{
+	{Name: "spec.accepted_tokens", Kind: "counter", Unit: "{token}", Scope: "engine", Path: "token", Part: "decode", Owner: "serving", Question: "How many of them were kept? The bonus token is not among them.", Keep: "rollup", Series: 2048, Add: "sum", From: []Native{
 		{Producer: "llamacpp", Name: "llamacpp:spec_decode_num_accepted_tokens_total", Times: 1},
 		{Producer: "trtllm", Name: "trtllm_spec_decode_num_accepted_tokens_total", Times: 1},
 		{Producer: "vllm", Name: "vllm:spec_decode_num_accepted_tokens_total", Times: 1},
 	}},
-	{Name: "request.decode_seconds", Kind: "counter", Unit: "s", Scope: "engine", Path: "token", Owner: "serving", Question: "How much time went into generating, summed over sequences?", Keep: "rollup", Series: 1024, Add: "sum", From: []Native{
+	{Name: "request.decode_seconds", Kind: "counter", Unit: "s", Scope: "engine", Path: "token", Part: "", Owner: "serving", Question: "How much time went into generating, summed over sequences?", Keep: "rollup", Series: 1024, Add: "sum", From: []Native{
 		{Producer: "llamacpp", Name: "llamacpp:tokens_predicted_seconds_total", Times: 1, Late: true},
 	}},
-	{Name: "tokens.generated_rate_gauge", Kind: "gauge", Unit: "{token}/s", Scope: "engine", Path: "token", Owner: "serving", Question: "(none; reset by whoever reads it, or of the last interval only)", Keep: "detail", Series: 1024, Add: "none", From: []Native{
+	{Name: "tokens.generated_rate_gauge", Kind: "gauge", Unit: "{token}/s", Scope: "engine", Path: "token", Part: "", Owner: "serving", Question: "(none; reset by whoever reads it, or of the last interval only)", Keep: "detail", Series: 1024, Add: "none", From: []Native{
 		{Producer: "llamacpp", Name: "llamacpp:predicted_tokens_seconds", Times: 1, Note: "a mean since the last read: another reader sets it to 0"},
 		{Producer: "sglang", Name: "sglang:gen_throughput", Times: 1},
 	}},
-	{Name: "request.longest_context", Kind: "gauge", Unit: "{token}", Scope: "engine", Path: "request", Owner: "serving", Question: "How long was the longest sequence so far?", Keep: "rollup", Series: 1024, Add: "none", From: []Native{
+	{Name: "request.longest_context", Kind: "gauge", Unit: "{token}", Scope: "engine", Path: "request", Part: "", Owner: "serving", Question: "How long was the longest sequence so far?", Keep: "rollup", Series: 1024, Add: "none", From: []Native{
 		{Producer: "llamacpp", Name: "llamacpp:n_tokens_max", Times: 1, Note: "declared a counter, and is a running maximum: it has no rate"},
 	}},
-	{Name: "request.validation_time", Kind: "histogram", Unit: "s", Scope: "engine", Path: "request", Owner: "serving", Question: "How long does it take to accept and tokenize a request?", Keep: "rollup", Series: 1024, Add: "sum", From: []Native{
+	{Name: "request.validation_time", Kind: "histogram", Unit: "s", Scope: "engine", Path: "request", Part: "frontend", Owner: "serving", Question: "How long does it take to accept and tokenize a request?", Keep: "rollup", Series: 1024, Add: "sum", From: []Native{
 		{Producer: "tgi", Name: "tgi_request_validation_duration", Times: 1},
 	}},
-	{Name: "request.mean_time_per_token", Kind: "histogram", Unit: "s", Scope: "engine", Path: "token", Owner: "serving", Question: "(none; the prefill is in it, so it is no time per output token)", Keep: "detail", Series: 1024, Add: "sum", From: []Native{
+	{Name: "request.mean_time_per_token", Kind: "histogram", Unit: "s", Scope: "engine", Path: "token", Part: "", Owner: "serving", Question: "(none; the prefill is in it, so it is no time per output token)", Keep: "detail", Series: 1024, Add: "sum", From: []Native{
 		{Producer: "tgi", Name: "tgi_request_mean_time_per_token_duration", Times: 1, Note: "inference time divided by tokens, prefill included"},
 	}},
-	{Name: "batch.forward_time", Kind: "histogram", Unit: "s", Scope: "engine", Path: "token", Owner: "serving", Question: "How long is one step of a batch?", Keep: "rollup", Series: 1024, Add: "sum", From: []Native{
+	{Name: "batch.forward_time", Kind: "histogram", Unit: "s", Scope: "engine", Path: "token", Part: "decode", Owner: "serving", Question: "How long is one step of a batch?", Keep: "rollup", Series: 1024, Add: "sum", From: []Native{
 		{Producer: "tgi", Name: "tgi_batch_forward_duration", Times: 1, Note: "by method"},
 	}},
-	{Name: "batch.inference_time", Kind: "histogram", Unit: "s", Scope: "engine", Path: "token", Owner: "serving", Question: "How long is one step of a batch, host work included?", Keep: "rollup", Series: 1024, Add: "sum", From: []Native{
+	{Name: "batch.inference_time", Kind: "histogram", Unit: "s", Scope: "engine", Path: "token", Part: "prefill", Owner: "serving", Question: "How long is one step of a batch, host work included?", Keep: "rollup", Series: 1024, Add: "sum", From: []Native{
 		{Producer: "tgi", Name: "tgi_batch_inference_duration", Times: 1, Note: "by method"},
 	}},
-	{Name: "network.transit", Kind: "histogram", Unit: "s", Scope: "engine", Path: "request", Owner: "platform", Question: "How long is a request on its way from the front end to a worker?", Keep: "rollup", Series: 1024, Add: "sum", From: []Native{
+	{Name: "network.transit", Kind: "histogram", Unit: "s", Scope: "engine", Path: "request", Part: "gateway", Owner: "platform", Question: "How long is a request on its way from the front end to a worker?", Keep: "rollup", Series: 1024, Add: "sum", From: []Native{
 		{Producer: "dynamo", Name: "dynamo_work_handler_network_transit_seconds", Times: 1, Note: "the receiver's wall clock minus the sender's, never below 0: it measures their clocks as well"},
 	}},
-	{Name: "kv.blocks_used", Kind: "gauge", Unit: "{block}", Scope: "engine", Path: "gpu", Owner: "serving", Question: "How many blocks are in use?", Keep: "rollup", Series: 1024, Add: "sum", From: []Native{
+	{Name: "kv.blocks_used", Kind: "gauge", Unit: "{block}", Scope: "engine", Path: "gpu", Part: "", Owner: "serving", Question: "How many blocks are in use?", Keep: "rollup", Series: 1024, Add: "sum", From: []Native{
 		{Producer: "trtllm", Name: "trtllm_kv_cache_used_blocks", Times: 1},
 		{Producer: "trtllm", Name: "kvCacheStats.usedNumBlocks", Times: 1},
 	}},
-	{Name: "kv.blocks", Kind: "gauge", Unit: "{block}", Scope: "engine", Path: "gpu", Owner: "serving", Question: "How many blocks are there?", Keep: "rollup", Series: 1024, Add: "sum", From: []Native{
+	{Name: "kv.blocks", Kind: "gauge", Unit: "{block}", Scope: "engine", Path: "gpu", Part: "", Owner: "serving", Question: "How many blocks are there?", Keep: "rollup", Series: 1024, Add: "sum", From: []Native{
 		{Producer: "trtllm", Name: "trtllm_kv_cache_max_blocks", Times: 1},
 		{Producer: "trtllm", Name: "kvCacheStats.maxNumBlocks", Times: 1},
 	}},
-	{Name: "kv.block_tokens", Kind: "gauge", Unit: "{token}", Scope: "engine", Path: "gpu", Owner: "serving", Question: "How many tokens fit into a block?", Keep: "rollup", Series: 1024, Add: "none", From: []Native{
+	{Name: "kv.block_tokens", Kind: "gauge", Unit: "{token}", Scope: "engine", Path: "gpu", Part: "", Owner: "serving", Question: "How many tokens fit into a block?", Keep: "rollup", Series: 1024, Add: "none", From: []Native{
 		{Producer: "trtllm", Name: "trtllm_kv_cache_tokens_per_block", Times: 1},
 		{Producer: "trtllm", Name: "kvCacheStats.tokensPerBlock", Times: 1},
 	}},
-	{Name: "iteration.loop_time", Kind: "gauge", Unit: "s", Scope: "engine", Path: "token", Owner: "serving", Question: "How long is a turn of the engine's loop?", Keep: "detail", Series: 1024, Add: "none", From: []Native{
+	{Name: "iteration.loop_time", Kind: "gauge", Unit: "s", Scope: "engine", Path: "token", Part: "", Owner: "serving", Question: "How long is a turn of the engine's loop?", Keep: "detail", Series: 1024, Add: "none", From: []Native{
 		{Producer: "trtllm", Name: "iterLatencyMS", Times: 0.001, Note: "about two turns under the overlap scheduler: no step time"},
 	}},
-	{Name: "iteration.host_time", Kind: "gauge", Unit: "s", Scope: "engine", Path: "token", Owner: "serving", Question: "How long does the host work on a step?", Keep: "detail", Series: 1024, Add: "none", From: []Native{
+	{Name: "iteration.host_time", Kind: "gauge", Unit: "s", Scope: "engine", Path: "token", Part: "decode", Owner: "serving", Question: "How long does the host work on a step?", Keep: "detail", Series: 1024, Add: "none", From: []Native{
 		{Producer: "trtllm", Name: "hostStepTimeMS", Times: 0.001},
 	}},
-	{Name: "iteration.device_time", Kind: "gauge", Unit: "s", Scope: "engine", Path: "gpu", Owner: "serving", Question: "How long does the device work on a step?", Keep: "detail", Series: 1024, Add: "none", From: []Native{
+	{Name: "iteration.device_time", Kind: "gauge", Unit: "s", Scope: "engine", Path: "gpu", Part: "decode", Owner: "serving", Question: "How long does the device work on a step?", Keep: "detail", Series: 1024, Add: "none", From: []Native{
 		{Producer: "trtllm", Name: "prevDeviceStepTimeMS", Times: 0.001, Note: "of the step before"},
 	}},
-	{Name: "hw.gpu.utilization", Kind: "gauge", Unit: "1", Scope: "device", Path: "gpu", Owner: "platform", Question: "In which share of the time was any kernel resident? Busy is no progress.", Keep: "rollup", Series: 8192, Add: "none", Range: &Range{0, 1}, From: []Native{
+	{Name: "hw.gpu.utilization", Kind: "gauge", Unit: "1", Scope: "device", Path: "gpu", Part: "", Owner: "platform", Question: "In which share of the time was any kernel resident? Busy is no progress.", Keep: "rollup", Series: 8192, Add: "none", Range: &Range{0, 1}, From: []Native{
 		{Producer: "dcgm", Name: "DCGM_FI_DEV_GPU_UTIL", Times: 0.01, Until: "4.6"},
 		{Producer: "dcgm", Name: "DCGM_FI_DEV_GPU_UTIL_RATIO", Times: 0.01, Note: "a whole number from 0 to 100 in spite of its name"},
 		{Producer: "nvidia-smi", Name: "nvidia-smi:utilization.gpu", Times: 0.01},
 	}},
-	{Name: "gpu.memory_busy", Kind: "gauge", Unit: "1", Scope: "device", Path: "gpu", Owner: "platform", Question: "In which share of the time was device memory touched? It is no bandwidth.", Keep: "rollup", Series: 8192, Add: "none", Range: &Range{0, 1}, From: []Native{
+	{Name: "gpu.memory_busy", Kind: "gauge", Unit: "1", Scope: "device", Path: "gpu", Part: "", Owner: "platform", Question: "In which share of the time was device memory touched? It is no bandwidth.", Keep: "rollup", Series: 8192, Add: "none", Range: &Range{0, 1}, From: []Native{
 		{Producer: "dcgm", Name: "DCGM_FI_DEV_MEM_COPY_UTIL", Times: 0.01},
 		{Producer: "nvidia-smi", Name: "nvidia-smi:utilization.memory", Times: 0.01},
 	}},
-	{Name: "gpu.engine_active", Kind: "gauge", Unit: "1", Scope: "device", Path: "gpu", Owner: "platform", Question: "In which share of the interval was the compute engine at work?", Keep: "rollup", Series: 8192, Add: "none", Range: &Range{0, 1.05}, From: []Native{
+	{Name: "gpu.engine_active", Kind: "gauge", Unit: "1", Scope: "device", Path: "gpu", Part: "", Owner: "platform", Question: "In which share of the interval was the compute engine at work?", Keep: "rollup", Series: 8192, Add: "none", Range: &Range{0, 1.05}, From: []Native{
 		{Producer: "dcgm", Name: "DCGM_FI_PROF_GR_ENGINE_ACTIVE", Times: 1, Until: "4.6"},
 		{Producer: "dcgm", Name: "DCGM_FI_PROF_GR_ENGINE_UTIL_RATIO", Times: 1, Note: "0 to 1; of an instance, relative to it"},
 	}},
-	{Name: "gpu.sm_active", Kind: "gauge", Unit: "1", Scope: "device", Path: "gpu", Owner: "platform", Question: "How many of the SMs had a warp, on average?", Keep: "rollup", Series: 8192, Add: "none", Range: &Range{0, 1.05}, From: []Native{
+	{Name: "gpu.sm_active", Kind: "gauge", Unit: "1", Scope: "device", Path: "gpu", Part: "", Owner: "platform", Question: "How many of the SMs had a warp, on average?", Keep: "rollup", Series: 8192, Add: "none", Range: &Range{0, 1.05}, From: []Native{
 		{Producer: "dcgm", Name: "DCGM_FI_PROF_SM_ACTIVE", Times: 1, Until: "4.6"},
 		{Producer: "dcgm", Name: "DCGM_FI_PROF_SM_UTIL_RATIO", Times: 1, Note: "0 to 1; of an instance, relative to it"},
 	}},
-	{Name: "gpu.sm_occupancy", Kind: "gauge", Unit: "1", Scope: "device", Path: "gpu", Owner: "platform", Question: "How full of warps were the SMs?", Keep: "rollup", Series: 8192, Add: "none", Range: &Range{0, 1.05}, From: []Native{
+	{Name: "gpu.sm_occupancy", Kind: "gauge", Unit: "1", Scope: "device", Path: "gpu", Part: "", Owner: "platform", Question: "How full of warps were the SMs?", Keep: "rollup", Series: 8192, Add: "none", Range: &Range{0, 1.05}, From: []Native{
 		{Producer: "dcgm", Name: "DCGM_FI_PROF_SM_OCCUPANCY", Times: 1, Until: "4.6"},
 		{Producer: "dcgm", Name: "DCGM_FI_PROF_SM_OCCUPANCY_RATIO", Times: 1},
 	}},
-	{Name: "gpu.tensor_active", Kind: "gauge", Unit: "1", Scope: "device", Path: "gpu", Owner: "platform", Question: "In which share of the cycles did the tensor cores multiply?", Keep: "rollup", Series: 8192, Add: "none", Range: &Range{0, 1.05}, From: []Native{
+	{Name: "gpu.tensor_active", Kind: "gauge", Unit: "1", Scope: "device", Path: "gpu", Part: "", Owner: "platform", Question: "In which share of the cycles did the tensor cores multiply?", Keep: "rollup", Series: 8192, Add: "none", Range: &Range{0, 1.05}, From: []Native{
 		{Producer: "dcgm", Name: "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", Times: 1, Until: "4.6"},
 		{Producer: "dcgm", Name: "DCGM_FI_PROF_TENSOR_UTIL_RATIO", Times: 1, Note: "0 to 1"},
 	}},
-	{Name: "gpu.dram_active", Kind: "gauge", Unit: "1", Scope: "device", Path: "gpu", Owner: "platform", Question: "How much of the memory bandwidth was used? Decode lives on it.", Keep: "rollup", Series: 8192, Add: "none", Range: &Range{0, 1.05}, From: []Native{
+	{Name: "gpu.dram_active", Kind: "gauge", Unit: "1", Scope: "device", Path: "gpu", Part: "", Owner: "platform", Question: "How much of the memory bandwidth was used? Decode lives on it.", Keep: "rollup", Series: 8192, Add: "none", Range: &Range{0, 1.05}, From: []Native{
 		{Producer: "dcgm", Name: "DCGM_FI_PROF_DRAM_ACTIVE", Times: 1, Until: "4.6"},
 		{Producer: "dcgm", Name: "DCGM_FI_PROF_DRAM_UTIL_RATIO", Times: 1, Note: "0 to 1"},
 	}},
-	{Name: "gpu.clock.sm", Kind: "gauge", Unit: "Hz", Scope: "device", Path: "gpu", Owner: "platform", Question: "Does the GPU run as fast as it may? Of the moment, not of the interval.", Keep: "rollup", Series: 8192, Add: "none", Range: &Range{0, 1e+10}, From: []Native{
+	{Name: "gpu.clock.sm", Kind: "gauge", Unit: "Hz", Scope: "device", Path: "gpu", Part: "", Owner: "platform", Question: "Does the GPU run as fast as it may? Of the moment, not of the interval.", Keep: "rollup", Series: 8192, Add: "none", Range: &Range{0, 1e+10}, From: []Native{
 		{Producer: "dcgm", Name: "DCGM_FI_DEV_SM_CLOCK", Times: 1e+06},
 		{Producer: "nvidia-smi", Name: "nvidia-smi:clocks.current.sm", Times: 1e+06},
 		{Producer: "nvidia-smi", Name: "nvidia-smi:clocks.sm", Times: 1e+06},
 	}},
-	{Name: "gpu.clock.sm_max", Kind: "gauge", Unit: "Hz", Scope: "device", Path: "gpu", Owner: "platform", Question: "How fast may it run at most?", Keep: "rollup", Series: 8192, Add: "none", Range: &Range{0, 1e+10}, From: []Native{
+	{Name: "gpu.clock.sm_max", Kind: "gauge", Unit: "Hz", Scope: "device", Path: "gpu", Part: "", Owner: "platform", Question: "How fast may it run at most?", Keep: "rollup", Series: 8192, Add: "none", Range: &Range{0, 1e+10}, From: []Native{
 		{Producer: "dcgm", Name: "DCGM_FI_DEV_MAX_SM_CLOCK", Times: 1e+06},
 		{Producer: "nvidia-smi", Name: "nvidia-smi:clocks.max.sm", Times: 1e+06},
 	}},
-	{Name: "gpu.clock.memory", Kind: "gauge", Unit: "Hz", Scope: "device", Path: "gpu", Owner: "platform", Question: "Has the memory clock fallen? Under load it normally stands still.", Keep: "rollup", Series: 8192, Add: "none", Range: &Range{0, 5e+10}, From: []Native{
+	{Name: "gpu.clock.memory", Kind: "gauge", Unit: "Hz", Scope: "device", Path: "gpu", Part: "", Owner: "platform", Question: "Has the memory clock fallen? Under load it normally stands still.", Keep: "rollup", Series: 8192, Add: "none", Range: &Range{0, 5e+10}, From: []Native{
 		{Producer: "dcgm", Name: "DCGM_FI_DEV_MEM_CLOCK", Times: 1e+06},
 		{Producer: "nvidia-smi", Name: "nvidia-smi:clocks.current.memory", Times: 1e+06},
 		{Producer: "nvidia-smi", Name: "nvidia-smi:clocks.mem", Times: 1e+06},
 	}},
-	{Name: "gpu.clock_events", Kind: "gauge", Unit: "{mask}", Scope: "device", Path: "gpu", Owner: "platform", Question: "What holds the clocks down? A mask of reasons.", Keep: "detail", Series: 8192, Add: "none", Range: &Range{0, 4.294967295e+09}, From: []Native{
+	{Name: "gpu.clock_events", Kind: "gauge", Unit: "{mask}", Scope: "device", Path: "gpu", Part: "", Owner: "platform", Question: "What holds the clocks down? A mask of reasons.", Keep: "detail", Series: 8192, Add: "none", Range: &Range{0, 4.294967295e+09}, From: []Native{
 		{Producer: "dcgm", Name: "DCGM_FI_DEV_CLOCK_THROTTLE_REASONS", Times: 1, Until: "4.6"},
 		{Producer: "dcgm", Name: "DCGM_FI_DEV_CLOCKS_EVENT_REASONS", Times: 1},
 		{Producer: "nvidia-smi", Name: "nvidia-smi:clocks_throttle_reasons.active", Times: 1, Until: "535"},
 		{Producer: "nvidia-smi", Name: "nvidia-smi:clocks_event_reasons.active", Times: 1},
 	}},
-	{Name: "gpu.clock_event_samples", Kind: "gauge", Unit: "{sample}", Scope: "device", Path: "gpu", Owner: "platform", Question: "In how many samples of a window was each reason set?", Keep: "detail", Series: 65536, Add: "none", From: []Native{
+	{Name: "gpu.clock_event_samples", Kind: "gauge", Unit: "{sample}", Scope: "device", Path: "gpu", Part: "", Owner: "platform", Question: "In how many samples of a window was each reason set?", Keep: "detail", Series: 65536, Add: "none", From: []Native{
 		{Producer: "dcgm", Name: "DCGM_EXP_CLOCK_EVENTS_COUNT", Times: 1, Note: "of a window, though declared counter"},
 	}},
-	{Name: "gpu.throttled.power", Kind: "counter", Unit: "s", Scope: "device", Path: "gpu", Owner: "platform", Question: "For how long did the power cap hold the clocks down?", Keep: "rollup", Series: 8192, Add: "none", Fastest: 1.05, From: []Native{
+	{Name: "gpu.throttled.power", Kind: "counter", Unit: "s", Scope: "device", Path: "gpu", Part: "", Owner: "platform", Question: "For how long did the power cap hold the clocks down?", Keep: "rollup", Series: 8192, Add: "none", Fastest: 1.05, From: []Native{
 		{Producer: "dcgm", Name: "DCGM_FI_DEV_POWER_VIOLATION", Times: 1e-09, Note: "nanoseconds, whatever its help says"},
 		{Producer: "dcgm", Name: "DCGM_FI_DEV_CLOCKS_EVENT_REASON_SW_POWER_CAP_NS", Times: 1e-09},
 	}},
-	{Name: "gpu.throttled.thermal", Kind: "counter", Unit: "s", Scope: "device", Path: "gpu", Owner: "platform", Question: "For how long did heat hold the clocks down?", Keep: "rollup", Series: 8192, Add: "none", Fastest: 1.05, From: []Native{
+	{Name: "gpu.throttled.thermal", Kind: "counter", Unit: "s", Scope: "device", Path: "gpu", Part: "", Owner: "platform", Question: "For how long did heat hold the clocks down?", Keep: "rollup", Series: 8192, Add: "none", Fastest: 1.05, From: []Native{
 		{Producer: "dcgm", Name: "DCGM_FI_DEV_THERMAL_VIOLATION", Times: 1e-09, Note: "nanoseconds, whatever its help says"},
 		{Producer: "dcgm", Name: "DCGM_FI_DEV_CLOCKS_EVENT_REASON_SW_THERM_SLOWDOWN_NS", Times: 1e-09},
 	}},
-	{Name: "gpu.throttled.thermal_hardware", Kind: "counter", Unit: "s", Scope: "device", Path: "gpu", Owner: "platform", Question: "For how long did the hardware protect itself from heat?", Keep: "rollup", Series: 8192, Add: "none", Fastest: 1.05, From: []Native{
+	{Name: "gpu.throttled.thermal_hardware", Kind: "counter", Unit: "s", Scope: "device", Path: "gpu", Part: "", Owner: "platform", Question: "For how long did the hardware protect itself from heat?", Keep: "rollup", Series: 8192, Add: "none", Fastest: 1.05, From: []Native{
 		{Producer: "dcgm", Name: "DCGM_FI_DEV_CLOCKS_EVENT_REASON_HW_THERM_SLOWDOWN_NS", Times: 1e-09},
 	}},
-	{Name: "gpu.throttled.power_brake", Kind: "counter", Unit: "s", Scope: "device", Path: "gpu", Owner: "platform", Question: "For how long did the rack or its supply brake it?", Keep: "rollup", Series: 8192, Add: "none", Fastest: 1.05, From: []Native{
+	{Name: "gpu.throttled.power_brake", Kind: "counter", Unit: "s", Scope: "device", Path: "gpu", Part: "", Owner: "platform", Question: "For how long did the rack or its supply brake it?", Keep: "rollup", Series: 8192, Add: "none", Fastest: 1.05, From: []Native{
 		{Producer: "dcgm", Name: "DCGM_FI_DEV_CLOCKS_EVENT_REASON_HW_POWER_BRAKE_SLOWDOWN_NS", Times: 1e-09},
 	}},
-	{Name: "gpu.xid", Kind: "gauge", Unit: "{xid}", Scope: "device", Path: "gpu", Owner: "platform", Question: "Which error did the driver report last? A number, no count; it stays until the next one.", Keep: "detail", Series: 8192, Add: "none", Range: &Range{0, 9999}, From: []Native{
+	{Name: "gpu.xid", Kind: "gauge", Unit: "{xid}", Scope: "device", Path: "gpu", Part: "", Owner: "platform", Question: "Which error did the driver report last? A number, no count; it stays until the next one.", Keep: "detail", Series: 8192, Add: "none", Range: &Range{0, 9999}, From: []Native{
 		{Producer: "dcgm", Name: "DCGM_FI_DEV_XID_ERRORS", Times: 1, Until: "4.6"},
 		{Producer: "dcgm", Name: "DCGM_FI_DEV_XID_ERROR", Times: 1},
 	}},
-	{Name: "gpu.xid_count", Kind: "gauge", Unit: "{error}", Scope: "device", Path: "gpu", Owner: "platform", Question: "How often did each error come in a window?", Keep: "detail", Series: 65536, Add: "none", From: []Native{
+	{Name: "gpu.xid_count", Kind: "gauge", Unit: "{error}", Scope: "device", Path: "gpu", Part: "", Owner: "platform", Question: "How often did each error come in a window?", Keep: "detail", Series: 65536, Add: "none", From: []Native{
 		{Producer: "dcgm", Name: "DCGM_EXP_XID_ERRORS_COUNT", Times: 1, Note: "of a window, though declared counter"},
 	}},
-	{Name: "gpu.power", Kind: "gauge", Unit: "W", Scope: "device", Path: "gpu", Owner: "platform", Question: "How much does the board draw? Once per board, however many instances repeat it.", Keep: "rollup", Series: 8192, Add: "sum", Range: &Range{0, 5000}, From: []Native{
+	{Name: "gpu.power", Kind: "gauge", Unit: "W", Scope: "device", Path: "gpu", Part: "", Owner: "platform", Question: "How much does the board draw? Once per board, however many instances repeat it.", Keep: "rollup", Series: 8192, Add: "sum", Range: &Range{0, 5000}, From: []Native{
 		{Producer: "dcgm", Name: "DCGM_FI_DEV_POWER_USAGE", Times: 1, Until: "4.6"},
 		{Producer: "dcgm", Name: "DCGM_FI_DEV_BOARD_POWER_WATTS", Times: 1},
 		{Producer: "nvidia-smi", Name: "nvidia-smi:power.draw", Times: 1},
 		{Producer: "nvidia-smi", Name: "nvidia-smi:power.draw.average", Times: 1},
 	}},
-	{Name: "gpu.power_instant", Kind: "gauge", Unit: "W", Scope: "device", Path: "gpu", Owner: "platform", Question: "How much does the board draw at this moment?", Keep: "detail", Series: 8192, Add: "none", Range: &Range{0, 5000}, From: []Native{
+	{Name: "gpu.power_instant", Kind: "gauge", Unit: "W", Scope: "device", Path: "gpu", Part: "", Owner: "platform", Question: "How much does the board draw at this moment?", Keep: "detail", Series: 8192, Add: "none", Range: &Range{0, 5000}, From: []Native{
 		{Producer: "dcgm", Name: "DCGM_FI_DEV_POWER_USAGE_INSTANT", Times: 1, Until: "4.6"},
 		{Producer: "dcgm", Name: "DCGM_FI_DEV_BOARD_POWER_RAW_WATTS", Times: 1},
 		{Producer: "nvidia-smi", Name: "nvidia-smi:power.draw.instant", Times: 1},
 	}},
-	{Name: "gpu.power_limit", Kind: "gauge", Unit: "W", Scope: "device", Path: "gpu", Owner: "platform", Question: "At which draw is it held down?", Keep: "rollup", Series: 8192, Add: "none", Range: &Range{0, 5000}, From: []Native{
+	{Name: "gpu.power_limit", Kind: "gauge", Unit: "W", Scope: "device", Path: "gpu", Part: "", Owner: "platform", Question: "At which draw is it held down?", Keep: "rollup", Series: 8192, Add: "none", Range: &Range{0, 5000}, From: []Native{
 		{Producer: "dcgm", Name: "DCGM_FI_DEV_ENFORCED_POWER_LIMIT", Times: 1, Until: "4.6"},
 		{Producer: "dcgm", Name: "DCGM_FI_DEV_BOARD_POWER_LIMIT_ENFORCED_WATTS", Times: 1},
 		{Producer: "nvidia-smi", Name: "nvidia-smi:power.limit", Times: 1},
 		{Producer: "nvidia-smi", Name: "nvidia-smi:enforced.power.limit", Times: 1},
 	}},
-	{Name: "gpu.energy", Kind: "counter", Unit: "J", Scope: "device", Path: "gpu", Owner: "platform", Question: "How much energy did a token cost?", Keep: "rollup", Series: 8192, Add: "sum", Fastest: 5000, From: []Native{
+	{Name: "gpu.energy", Kind: "counter", Unit: "J", Scope: "device", Path: "gpu", Part: "", Owner: "platform", Question: "How much energy did a token cost?", Keep: "rollup", Series: 8192, Add: "sum", Fastest: 5000, From: []Native{
 		{Producer: "dcgm", Name: "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", Times: 0.001, Note: "since the driver was loaded"},
 	}},
-	{Name: "gpu.temperature", Kind: "gauge", Unit: "Cel", Scope: "device", Path: "gpu", Owner: "platform", Question: "How hot is the chip?", Keep: "rollup", Series: 8192, Add: "none", Range: &Range{-50, 200}, From: []Native{
+	{Name: "gpu.temperature", Kind: "gauge", Unit: "Cel", Scope: "device", Path: "gpu", Part: "", Owner: "platform", Question: "How hot is the chip?", Keep: "rollup", Series: 8192, Add: "none", Range: &Range{-50, 200}, From: []Native{
 		{Producer: "dcgm", Name: "DCGM_FI_DEV_GPU_TEMP", Times: 1, Until: "4.6"},
 		{Producer: "dcgm", Name: "DCGM_FI_DEV_GPU_TEMP_CELSIUS", Times: 1},
 		{Producer: "nvidia-smi", Name: "nvidia-smi:temperature.gpu", Times: 1},
 	}},
-	{Name: "gpu.memory_temperature", Kind: "gauge", Unit: "Cel", Scope: "device", Path: "gpu", Owner: "platform", Question: "How hot is its memory?", Keep: "rollup", Series: 8192, Add: "none", Range: &Range{-50, 200}, From: []Native{
+	{Name: "gpu.memory_temperature", Kind: "gauge", Unit: "Cel", Scope: "device", Path: "gpu", Part: "", Owner: "platform", Question: "How hot is its memory?", Keep: "rollup", Series: 8192, Add: "none", Range: &Range{-50, 200}, From: []Native{
 		{Producer: "dcgm", Name: "DCGM_FI_DEV_MEMORY_TEMP", Times: 1, Until: "4.6"},
 		{Producer: "dcgm", Name: "DCGM_FI_DEV_MEMORY_TEMP_CELSIUS", Times: 1},
 		{Producer: "nvidia-smi", Name: "nvidia-smi:temperature.memory", Times: 1},
 	}},
-	{Name: "gpu.temperature_margin", Kind: "gauge", Unit: "Cel", Scope: "device", Path: "gpu", Owner: "platform", Question: "How far is it from the nearest slowdown?", Keep: "rollup", Series: 8192, Add: "none", Range: &Range{-200, 200}, From: []Native{
+	{Name: "gpu.temperature_margin", Kind: "gauge", Unit: "Cel", Scope: "device", Path: "gpu", Part: "", Owner: "platform", Question: "How far is it from the nearest slowdown?", Keep: "rollup", Series: 8192, Add: "none", Range: &Range{-200, 200}, From: []Native{
 		{Producer: "dcgm", Name: "DCGM_FI_DEV_GPU_TEMP_LIMIT", Times: 1, Until: "4.6"},
 		{Producer: "dcgm", Name: "DCGM_FI_DEV_GPU_TEMP_MARGIN_CELSIUS", Times: 1},
 		{Producer: "nvidia-smi", Name: "nvidia-smi:temperature.gpu.tlimit", Times: 1},
 	}},
-	{Name: "hw.gpu.memory.usage", Kind: "gauge", Unit: "By", Scope: "device", Path: "gpu", Owner: "platform", Question: "How much device memory is taken? An engine takes its share at start, so it is no use of the KV cache.", Keep: "rollup", Series: 8192, Add: "sum", Range: &Range{0, 1e+13}, From: []Native{
+	{Name: "hw.gpu.memory.usage", Kind: "gauge", Unit: "By", Scope: "device", Path: "gpu", Part: "", Owner: "platform", Question: "How much device memory is taken? An engine takes its share at start, so it is no use of the KV cache.", Keep: "rollup", Series: 8192, Add: "sum", Range: &Range{0, 1e+13}, From: []Native{
 		{Producer: "dcgm", Name: "DCGM_FI_DEV_FB_USED", Times: 1.048576e+06},
 		{Producer: "nvidia-smi", Name: "nvidia-smi:memory.used", Times: 1.048576e+06},
 	}},
-	{Name: "gpu.memory_free", Kind: "gauge", Unit: "By", Scope: "device", Path: "gpu", Owner: "platform", Question: "How much device memory is left?", Keep: "rollup", Series: 8192, Add: "sum", Range: &Range{0, 1e+13}, From: []Native{
+	{Name: "gpu.memory_free", Kind: "gauge", Unit: "By", Scope: "device", Path: "gpu", Part: "", Owner: "platform", Question: "How much device memory is left?", Keep: "rollup", Series: 8192, Add: "sum", Range: &Range{0, 1e+13}, From: []Native{
 		{Producer: "dcgm", Name: "DCGM_FI_DEV_FB_FREE", Times: 1.048576e+06},
 		{Producer: "nvidia-smi", Name: "nvidia-smi:memory.free", Times: 1.048576e+06},
 	}},
-	{Name: "gpu.memory_reserved", Kind: "gauge", Unit: "By", Scope: "device", Path: "gpu", Owner: "platform", Question: "How much of it does the driver keep?", Keep: "detail", Series: 8192, Add: "sum", Range: &Range{0, 1e+13}, From: []Native{
+	{Name: "gpu.memory_reserved", Kind: "gauge", Unit: "By", Scope: "device", Path: "gpu", Part: "", Owner: "platform", Question: "How much of it does the driver keep?", Keep: "detail", Series: 8192, Add: "sum", Range: &Range{0, 1e+13}, From: []Native{
 		{Producer: "dcgm", Name: "DCGM_FI_DEV_FB_RESERVED", Times: 1.048576e+06},
 		{Producer: "nvidia-smi", Name: "nvidia-smi:memory.reserved", Times: 1.048576e+06},
 	}},
-	{Name: "hw.gpu.memory.limit", Kind: "gauge", Unit: "By", Scope: "device", Path: "gpu", Owner: "platform", Question: "How much device memory is there?", Keep: "rollup", Series: 8192, Add: "sum", Range: &Range{0, 1e+13}, From: []Native{
+	{Name: "hw.gpu.memory.limit", Kind: "gauge", Unit: "By", Scope: "device", Path: "gpu", Part: "", Owner: "platform", Question: "How much device memory is there?", Keep: "rollup", Series: 8192, Add: "sum", Range: &Range{0, 1e+13}, From: []Native{
 		{Producer: "dcgm", Name: "DCGM_FI_DEV_FB_TOTAL", Times: 1.048576e+06},
 		{Producer: "nvidia-smi", Name: "nvidia-smi:memory.total", Times: 1.048576e+06},
 	}},
-	{Name: "hw.gpu.memory.utilization", Kind: "gauge", Unit: "1", Scope: "device", Path: "gpu", Owner: "platform", Question: "Which share of the device memory is taken?", Keep: "rollup", Series: 8192, Add: "none", Range: &Range{0, 1}, From: []Native{
+	{Name: "hw.gpu.memory.utilization", Kind: "gauge", Unit: "1", Scope: "device", Path: "gpu", Part: "", Owner: "platform", Question: "Which share of the device memory is taken?", Keep: "rollup", Series: 8192, Add: "none", Range: &Range{0, 1}, From: []Native{
 		{Producer: "dcgm", Name: "DCGM_FI_DEV_FB_USED_PERCENT", Times: 1, Until: "4.6", Note: "0 to 1 in spite of its name"},
 		{Producer: "dcgm", Name: "DCGM_FI_DEV_FB_USED_RATIO", Times: 1, Note: "0 to 1"},
 	}},
-	{Name: "gpu.pcie.tx", Kind: "gauge", Unit: "By/s", Scope: "device", Path: "gpu", Owner: "platform", Question: "How fast does the GPU send to the host?", Keep: "rollup", Series: 8192, Add: "none", Range: &Range{0, 1e+12}, From: []Native{
+	{Name: "gpu.pcie.tx", Kind: "gauge", Unit: "By/s", Scope: "device", Path: "gpu", Part: "", Owner: "platform", Question: "How fast does the GPU send to the host?", Keep: "rollup", Series: 8192, Add: "none", Range: &Range{0, 1e+12}, From: []Native{
 		{Producer: "dcgm", Name: "DCGM_FI_PROF_PCIE_TX_BYTES", Times: 1, Note: "a rate, though often declared counter"},
 	}},
-	{Name: "gpu.pcie.rx", Kind: "gauge", Unit: "By/s", Scope: "device", Path: "gpu", Owner: "platform", Question: "How fast does the host send to the GPU?", Keep: "rollup", Series: 8192, Add: "none", Range: &Range{0, 1e+12}, From: []Native{
+	{Name: "gpu.pcie.rx", Kind: "gauge", Unit: "By/s", Scope: "device", Path: "gpu", Part: "", Owner: "platform", Question: "How fast does the host send to the GPU?", Keep: "rollup", Series: 8192, Add: "none", Range: &Range{0, 1e+12}, From: []Native{
 		{Producer: "dcgm", Name: "DCGM_FI_PROF_PCIE_RX_BYTES", Times: 1, Note: "a rate, though often declared counter"},
 	}},
-	{Name: "gpu.pcie.sent", Kind: "counter", Unit: "By", Scope: "device", Path: "gpu", Owner: "platform", Question: "How much did the GPU send to the host?", Keep: "rollup", Series: 8192, Add: "sum", Fastest: 1e+12, From: []Native{
+	{Name: "gpu.pcie.sent", Kind: "counter", Unit: "By", Scope: "device", Path: "gpu", Part: "", Owner: "platform", Question: "How much did the GPU send to the host?", Keep: "rollup", Series: 8192, Add: "sum", Fastest: 1e+12, From: []Native{
 		{Producer: "dcgm", Name: "DCGM_FI_PROF_PCIE_TX_BYTES_TOTAL", Times: 1},
 	}},
-	{Name: "gpu.pcie.received", Kind: "counter", Unit: "By", Scope: "device", Path: "gpu", Owner: "platform", Question: "How much did the host send to the GPU?", Keep: "rollup", Series: 8192, Add: "sum", Fastest: 1e+12, From: []Native{
+	{Name: "gpu.pcie.received", Kind: "counter", Unit: "By", Scope: "device", Path: "gpu", Part: "", Owner: "platform", Question: "How much did the host send to the GPU?", Keep: "rollup", Series: 8192, Add: "sum", Fastest: 1e+12, From: []Native{
 		{Producer: "dcgm", Name: "DCGM_FI_PROF_PCIE_RX_BYTES_TOTAL", Times: 1},
 	}},
-	{Name: "gpu.pcie.replays", Kind: "counter", Unit: "{replay}", Scope: "device", Path: "gpu", Owner: "platform", Question: "Does the PCIe link lose packets?", Keep: "rollup", Series: 8192, Add: "sum", From: []Native{
+	{Name: "gpu.pcie.replays", Kind: "counter", Unit: "{replay}", Scope: "device", Path: "gpu", Part: "", Owner: "platform", Question: "Does the PCIe link lose packets?", Keep: "rollup", Series: 8192, Add: "sum", From: []Native{
 		{Producer: "dcgm", Name: "DCGM_FI_DEV_PCIE_REPLAY_COUNTER", Times: 1, Until: "4.6"},
 		{Producer: "dcgm", Name: "DCGM_FI_DEV_PCIE_REPLAY_TOTAL", Times: 1},
 	}},
-	{Name: "gpu.nvlink.tx", Kind: "gauge", Unit: "By/s", Scope: "device", Path: "gpu", Owner: "platform", Question: "How fast does the GPU send to its peers?", Keep: "rollup", Series: 8192, Add: "none", Range: &Range{0, 1e+13}, From: []Native{
+	{Name: "gpu.nvlink.tx", Kind: "gauge", Unit: "By/s", Scope: "device", Path: "gpu", Part: "", Owner: "platform", Question: "How fast does the GPU send to its peers?", Keep: "rollup", Series: 8192, Add: "none", Range: &Range{0, 1e+13}, From: []Native{
 		{Producer: "dcgm", Name: "DCGM_FI_PROF_NVLINK_TX_BYTES", Times: 1, Note: "a rate, though often declared counter"},
 	}},
-	{Name: "gpu.nvlink.rx", Kind: "gauge", Unit: "By/s", Scope: "device", Path: "gpu", Owner: "platform", Question: "How fast do its peers send to the GPU?", Keep: "rollup", Series: 8192, Add: "none", Range: &Range{0, 1e+13}, From: []Native{
+	{Name: "gpu.nvlink.rx", Kind: "gauge", Unit: "By/s", Scope: "device", Path: "gpu", Part: "", Owner: "platform", Question: "How fast do its peers send to the GPU?", Keep: "rollup", Series: 8192, Add: "none", Range: &Range{0, 1e+13}, From: []Native{
 		{Producer: "dcgm", Name: "DCGM_FI_PROF_NVLINK_RX_BYTES", Times: 1, Note: "a rate, though often declared counter"},
 	}},
-	{Name: "gpu.nvlink.traffic", Kind: "gauge", Unit: "By/s", Scope: "device", Path: "gpu", Owner: "platform", Question: "How much goes over all its links?", Keep: "rollup", Series: 8192, Add: "none", Range: &Range{0, 1e+13}, From: []Native{
+	{Name: "gpu.nvlink.traffic", Kind: "gauge", Unit: "By/s", Scope: "device", Path: "gpu", Part: "", Owner: "platform", Question: "How much goes over all its links?", Keep: "rollup", Series: 8192, Add: "none", Range: &Range{0, 1e+13}, From: []Native{
 		{Producer: "dcgm", Name: "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL", Times: 1.024e+06, Until: "4.6", Note: "a rate in thousands of KiB/s, though declared counter"},
 		{Producer: "dcgm", Name: "DCGM_FI_DEV_NVLINK_THROUGHPUT_TOTAL", Times: 1.024e+06, Note: "a rate in thousands of KiB/s, though declared counter"},
 	}},
-	{Name: "gpu.nvlink.link_traffic", Kind: "gauge", Unit: "{reported}", Scope: "device", Path: "gpu", Owner: "platform", Question: "Does one link carry less than the others? Its unit differs between versions, so compare links, not numbers.", Keep: "detail", Series: 65536, Add: "none", From: []Native{
+	{Name: "gpu.nvlink.link_traffic", Kind: "gauge", Unit: "{reported}", Scope: "device", Path: "gpu", Part: "", Owner: "platform", Question: "Does one link carry less than the others? Its unit differs between versions, so compare links, not numbers.", Keep: "detail", Series: 65536, Add: "none", From: []Native{
 		{Producer: "dcgm", Name: "DCGM_FI_DEV_NVLINK_TX_BANDWIDTH_TOTAL", Times: 1, Until: "4.6"},
 		{Producer: "dcgm", Name: "DCGM_FI_DEV_NVLINK_TX_THROUGHPUT_TOTAL", Times: 1},
 		{Producer: "dcgm", Name: "DCGM_FI_DEV_NVLINK_RX_BANDWIDTH_TOTAL", Times: 1, Until: "4.6"},
 		{Producer: "dcgm", Name: "DCGM_FI_DEV_NVLINK_RX_THROUGHPUT_TOTAL", Times: 1},
 	}},
-	{Name: "gpu.ecc.corrected", Kind: "counter", Unit: "{error}", Scope: "device", Path: "gpu", Owner: "platform", Question: "How many memory errors were put right since the driver was loaded?", Keep: "rollup", Series: 8192, Add: "sum", From: []Native{
+	{Name: "gpu.ecc.corrected", Kind: "counter", Unit: "{error}", Scope: "device", Path: "gpu", Part: "", Owner: "platform", Question: "How many memory errors were put right since the driver was loaded?", Keep: "rollup", Series: 8192, Add: "sum", From: []Native{
 		{Producer: "dcgm", Name: "DCGM_FI_DEV_ECC_SBE_VOL_TOTAL", Times: 1},
 		{Producer: "nvidia-smi", Name: "nvidia-smi:ecc.errors.corrected.volatile.total", Times: 1},
 	}},
-	{Name: "gpu.ecc.uncorrected", Kind: "counter", Unit: "{error}", Scope: "device", Path: "gpu", Owner: "platform", Question: "How many could not be?", Keep: "rollup", Series: 8192, Add: "sum", From: []Native{
+	{Name: "gpu.ecc.uncorrected", Kind: "counter", Unit: "{error}", Scope: "device", Path: "gpu", Part: "", Owner: "platform", Question: "How many could not be?", Keep: "rollup", Series: 8192, Add: "sum", From: []Native{
 		{Producer: "dcgm", Name: "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", Times: 1},
 		{Producer: "nvidia-smi", Name: "nvidia-smi:ecc.errors.uncorrected.volatile.total", Times: 1},
 	}},
-	{Name: "gpu.row_remap_failed", Kind: "gauge", Unit: "{flag}", Scope: "device", Path: "gpu", Owner: "platform", Question: "Is the board to be replaced?", Keep: "detail", Series: 8192, Add: "none", Range: &Range{0, 1}, From: []Native{
+	{Name: "gpu.row_remap_failed", Kind: "gauge", Unit: "{flag}", Scope: "device", Path: "gpu", Part: "", Owner: "platform", Question: "Is the board to be replaced?", Keep: "detail", Series: 8192, Add: "none", Range: &Range{0, 1}, From: []Native{
 		{Producer: "dcgm", Name: "DCGM_FI_DEV_ROW_REMAP_FAILURE", Times: 1, Until: "4.6"},
 		{Producer: "dcgm", Name: "DCGM_FI_DEV_ROW_REMAP_FAILED", Times: 1},
 	}},

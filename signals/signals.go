@@ -61,6 +61,7 @@ type Signal struct {
 	Unit     string // UCUM
 	Scope    Scope
 	Path     Path
+	Part     string // of a request's time that it tells of; "" = of no single one
 	Owner    string
 	Question string // of a diagnosis, that it answers
 	Keep     string // detail or rollup

@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"go/format"
 	"maps"
@@ -22,7 +23,7 @@ type native struct {
 }
 
 type signal struct {
-	Name, Kind, Unit, Scope, Path, Owner, Question, Keep, Add string
+	Name, Kind, Unit, Scope, Path, Part, Owner, Question, Keep, Add string
 	Series                                                    int
 	Range                                                     []float64
 	Fastest                                                   float64
@@ -78,7 +79,7 @@ func (s *signal) check() error {
 		allowed      string
 	}{
 		{"kind", s.Kind, "counter gauge histogram info"}, {"scope", s.Scope, "gateway engine device"}, {"path", s.Path, "request token gpu quality"},
-		{"keep", s.Keep, "detail rollup"}, {"add", s.Add, "sum mean none"},
+		{"keep", s.Keep, "detail rollup"}, {"add", s.Add, "sum mean none"}, {"part", cmp.Or(s.Part, "none"), "none gateway frontend inbox queue prefill decode transfer stream"},
 	} {
 		if !slices.Contains(strings.Fields(c.allowed), c.value) {
 			return fmt.Errorf("%s is %q; allowed are %s", c.field, c.value, c.allowed)
@@ -112,8 +113,8 @@ func goFile(signals []signal) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "// Code %s; DO NOT EDIT.\n\npackage signals\n\nvar registry = []Signal{\n", generated)
 	for _, s := range signals {
-		fmt.Fprintf(&b, "{Name: %q, Kind: %q, Unit: %q, Scope: %q, Path: %q, Owner: %q, Question: %q, Keep: %q, Series: %d, Add: %q, ",
-			s.Name, s.Kind, s.Unit, s.Scope, s.Path, s.Owner, s.Question, s.Keep, s.Series, s.Add)
+		fmt.Fprintf(&b, "{Name: %q, Kind: %q, Unit: %q, Scope: %q, Path: %q, Part: %q, Owner: %q, Question: %q, Keep: %q, Series: %d, Add: %q, ",
+			s.Name, s.Kind, s.Unit, s.Scope, s.Path, s.Part, s.Owner, s.Question, s.Keep, s.Series, s.Add)
 		if s.Range != nil {
 			fmt.Fprintf(&b, "Range: &Range{%v, %v}, ", s.Range[0], s.Range[1])
 		}

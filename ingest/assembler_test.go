@@ -76,7 +76,7 @@ func TestMembershipBecomesStints(t *testing.T) {
 	}
 	e := b.Engines[0]
 	w := account.WorkOf(e, e.Row(2))
-	want := ledger.Work{ledger.WorkIterations: 1, ledger.WorkPrefillTokens: 64, ledger.WorkPrefillContext: 64 * 32, ledger.WorkDecodeSeqs: 1, ledger.WorkDecodeContext: 32}
+	want := ledger.Work{ledger.WorkIterations: 1, ledger.WorkPrefillSeqs: 1, ledger.WorkPrefillTokens: 64, ledger.WorkPrefillContext: 64 * 32, ledger.WorkDecodeSeqs: 1, ledger.WorkDecodeContext: 32}
 	if w != want {
 		t.Errorf("work of iteration 2: %v, want %v", w, want)
 	}

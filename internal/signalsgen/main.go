@@ -24,10 +24,10 @@ type native struct {
 
 type signal struct {
 	Name, Kind, Unit, Scope, Path, Part, Owner, Question, Keep, Add string
-	Series                                                    int
-	Range                                                     []float64
-	Fastest                                                   float64
-	From                                                      map[string][]native
+	Series                                                          int
+	Range                                                           []float64
+	Fastest                                                         float64
+	From                                                            map[string][]native
 }
 
 func main() {

@@ -18,6 +18,7 @@ both() { # a command, with the native helper and without
 }
 
 cd probes/vllm
+rm -rf src/*.egg-info # of an installation from this tree: with it the sources alone would count as installed
 both "$tools" -m pytest -q -p no:cacheprovider "$@"
 
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/whylate

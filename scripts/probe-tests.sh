@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Runs the Python probe's tests: on plain Python with stubs, and, where scripts/engine-env.sh has made an engine, on the real
-# engine's scheduler classes too. Each with the native helper, where it can be built, and with Python alone.
+# engine's scheduler classes too. The former with the native helper, where it can be built, and with Python alone; the latter, which take
+# three minutes, with the helper if there is one.
 #
 #   scripts/probe-tests.sh [pytest arguments]
 set -euo pipefail
@@ -27,7 +28,7 @@ if [[ -f "$engine/.complete" ]]; then
   echo "on the scheduler of vLLM 0.32.0:"
   site=$("$tools" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
   export PYTHONPATH="src:$site"
-  both "$engine/bin/python" -m pytest -q -p no:cacheprovider tests/test_real_scheduler.py tests/test_harmless_real.py "$@"
+  WHYLATE_NATIVE=${modes%% *} "$engine/bin/python" -m pytest -q -p no:cacheprovider tests/test_real_scheduler.py tests/test_harmless_real.py "$@"
 else
   echo "probe-tests: no engine at $engine; the tests on its scheduler were skipped ('make engine-env' makes one)" >&2
 fi

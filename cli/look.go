@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"fmt"
 	"net/http"
 	"os"
@@ -22,9 +21,8 @@ func (e *env) look() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "look URL|FILE...",
 		Short: "See in half a minute how engines and GPUs are, from what they already emit",
-		Long: `Read what is already there, without configuration, and leave nothing behind: an engine's or an exporter's /metrics, a Prometheus (or
-Mimir, Thanos, VictoriaMetrics), saved scrapes, answers of the Prometheus API, logs of vLLM and SGLang (of any version, plain or packed, as
-the container runtime wrapped them), a folder of them. Prints what it found, the four paths
+		Long: `Read what is already there, without configuration, and leave nothing behind: an engine's or an exporter's /metrics, a Prometheus or
+whatever speaks its API, saved scrapes, answers of that API, engines' logs, OTLP traces in files, a folder of them. Prints what it found, the four paths
 (request, token, gpu, quality) with the worst segment of each, what is certainly wrong, and the next command.
 
 An address that speaks metrics is watched for --for; a Prometheus is asked for --history. Saved scrapes of one target are those whose names
@@ -147,13 +145,8 @@ func (l *lookFlags) address() (a look.Address, err error) {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12}
 	if l.caFile != "" {
-		pem, err := os.ReadFile(l.caFile)
-		if err != nil {
-			return a, fmt.Errorf("read the certificate authorities: %w", err)
-		}
-		transport.TLSClientConfig.RootCAs = x509.NewCertPool()
-		if !transport.TLSClientConfig.RootCAs.AppendCertsFromPEM(pem) {
-			return a, fmt.Errorf("--ca-file %s: it holds no certificate", l.caFile)
+		if transport.TLSClientConfig.RootCAs, err = authorities(l.caFile); err != nil {
+			return a, err
 		}
 	}
 	if l.certFile != "" {
@@ -164,23 +157,11 @@ func (l *lookFlags) address() (a look.Address, err error) {
 		transport.TLSClientConfig.Certificates = []tls.Certificate{cert}
 	}
 	a = look.Address{Client: &http.Client{Transport: transport, Timeout: 20 * time.Second}, User: l.user}
-	if a.Token, err = secret(l.tokenFile); err != nil {
+	if a.Token, err = readToken(l.tokenFile); err != nil {
 		return a, err
 	}
-	a.Secret, err = secret(l.passwordFile)
+	a.Secret, err = readToken(l.passwordFile)
 	return a, err
-}
-
-// secret is what a file holds; "" where none is named.
-func secret(file string) (string, error) {
-	if file == "" {
-		return "", nil
-	}
-	b, err := os.ReadFile(file)
-	if err != nil {
-		return "", fmt.Errorf("read a secret: %w", err)
-	}
-	return strings.TrimSpace(string(b)), nil
 }
 
 func sleep(ctx context.Context, d time.Duration) error {

@@ -34,7 +34,7 @@ func (s *serverFlags) addTo(set *pflag.FlagSet) {
 	set.StringVar(&s.caFile, "ca-file", os.Getenv("WHYLATE_CA_FILE"), "file with the certificate authorities that the server is trusted by ($WHYLATE_CA_FILE)")
 }
 
-// readToken reads the bearer token from a file; no file is no token.
+// readToken reads a bearer token, or a password, from a file; no file is none.
 func readToken(file string) (string, error) {
 	if file == "" {
 		return "", nil
@@ -44,6 +44,19 @@ func readToken(file string) (string, error) {
 		return "", fmt.Errorf("read the token: %w", err)
 	}
 	return strings.TrimSpace(string(token)), nil
+}
+
+// authorities reads the certificates of --ca-file.
+func authorities(file string) (*x509.CertPool, error) {
+	pem, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("read the certificate authorities: %w", err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("--ca-file %s: it holds no certificate", file)
+	}
+	return pool, nil
 }
 
 // client makes a client of the server that is named, or of the default one.
@@ -58,13 +71,9 @@ func (s *serverFlags) client() (*client.Client, error) {
 	}
 	opts := client.Options{Token: token}
 	if s.caFile != "" {
-		pem, err := os.ReadFile(s.caFile)
+		pool, err := authorities(s.caFile)
 		if err != nil {
-			return nil, fmt.Errorf("read the certificate authorities: %w", err)
-		}
-		pool := x509.NewCertPool()
-		if !pool.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("--ca-file %s: it holds no certificate", s.caFile)
+			return nil, err
 		}
 		opts.TLS = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: pool}
 	}

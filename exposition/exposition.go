@@ -329,7 +329,7 @@ func (r *reader) sample(ls labels.Labels, at *int64, value float64, series []byt
 	if name == "" {
 		return errNoName
 	}
-	if base, suffix := split(name); suffix != "" {
+	if base, suffix := Split(name); suffix != "" {
 		switch r.types[base] {
 		case Histogram:
 			return r.bucket(base, suffix, ls, value)
@@ -401,7 +401,8 @@ func after(series []byte) string {
 	return string(fields[0])
 }
 
-func split(name string) (base, suffix string) {
+// Split takes the suffix off a sample's name that histograms and summaries have: _bucket, _count or _sum; "" where it has none.
+func Split(name string) (base, suffix string) {
 	for _, s := range []string{"_bucket", "_count", "_sum"} {
 		if b, ok := strings.CutSuffix(name, s); ok {
 			return b, s

@@ -86,12 +86,8 @@ func selected(expr parser.Expr) (names []string) {
 }
 
 func trim(name string) string {
-	for _, suffix := range []string{"_bucket", "_sum", "_count"} {
-		if base, ok := strings.CutSuffix(name, suffix); ok {
-			return base
-		}
-	}
-	return name
+	base, _ := exposition.Split(name)
+	return base
 }
 
 func word(family string) *regexp.Regexp {

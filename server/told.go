@@ -45,7 +45,7 @@ func OpenTold(disk vfs.FS, dir string) (*Told, error) {
 		return nil, fmt.Errorf("changes: %w", err)
 	}
 	path := filepath.Join(dir, toldFile)
-	b, err := readAll(disk, path)
+	b, err := vfs.ReadFile(disk, path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
@@ -62,23 +62,6 @@ func OpenTold(disk vfs.FS, dir string) (*Told, error) {
 	}
 	t.changes = t.changes[max(0, len(t.changes)-toldMost):]
 	return t, t.rewrite()
-}
-
-func readAll(disk vfs.FS, path string) ([]byte, error) {
-	f, err := disk.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	n, err := f.Size()
-	if err != nil {
-		return nil, err
-	}
-	b := make([]byte, n)
-	if n > 0 {
-		_, err = f.ReadAt(b, 0)
-	}
-	return b, err
 }
 
 // rewrite writes the file anew, makes it durable before it takes the old one's place, and leaves it open at its end.

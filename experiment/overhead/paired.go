@@ -28,8 +28,8 @@ func (i Interval) Half() float64 { return (i.High - i.Low) / 2 }
 // HoldsZero reports whether no difference at all fits the interval.
 func (i Interval) HoldsZero() bool { return i.Low <= 0 && i.High >= 0 }
 
-// intervalOf is Student's two-sided interval of the mean. It needs two values.
-func intervalOf(d []float64) Interval {
+// IntervalOf is Student's two-sided interval of the mean. It needs two values.
+func IntervalOf(d []float64) Interval {
 	n := float64(len(d))
 	var mean, squares float64
 	for _, v := range d {

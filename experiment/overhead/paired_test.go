@@ -17,11 +17,11 @@ func TestStudentsQuantiles(t *testing.T) {
 
 func TestIntervalByHand(t *testing.T) {
 	// Mean 2, standard deviation 1, n = 3: half = 4.3027 / √3.
-	i := intervalOf([]float64{1, 2, 3})
+	i := IntervalOf([]float64{1, 2, 3})
 	if math.Abs(i.Mean-2) > 1e-12 || math.Abs(i.Half()-2.4841) > 1e-3 || !i.HoldsZero() {
 		t.Errorf("%+v", i)
 	}
-	if i := intervalOf([]float64{4, 4, 4}); i != (Interval{4, 4, 4}) || i.HoldsZero() {
+	if i := IntervalOf([]float64{4, 4, 4}); i != (Interval{4, 4, 4}) || i.HoldsZero() {
 		t.Errorf("equal differences: %+v", i)
 	}
 }
@@ -39,7 +39,7 @@ func TestIntervalCoversTheTruth(t *testing.T) {
 				off := 100 + drift + draw.NormFloat64()
 				d[i] = 100 + truth + drift + draw.NormFloat64() - off
 			}
-			if i := intervalOf(d); i.Low <= truth && truth <= i.High {
+			if i := IntervalOf(d); i.Low <= truth && truth <= i.High {
 				held++
 			}
 		}

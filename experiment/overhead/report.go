@@ -113,7 +113,7 @@ func compare(m measure, runs []Run) Comparison {
 		c.judge(m, diff, percent)
 	case len(on) >= MinPairs && len(off) == 0:
 		c.Pairs = len(on)
-		i := intervalOf(on)
+		i := IntervalOf(on)
 		c.Verdict, c.Words = Takes, "takes "+between(i.Low, i.High, m.unit)
 	}
 	return c
@@ -121,11 +121,11 @@ func compare(m measure, runs []Run) Comparison {
 
 // judge says what the differences allow to say, and no more.
 func (c *Comparison) judge(m measure, diff, percent []float64) {
-	d := intervalOf(diff)
+	d := IntervalOf(diff)
 	c.Difference = &d
 	i, unit := d, m.unit
 	if len(percent) == len(diff) {
-		p := intervalOf(percent)
+		p := IntervalOf(percent)
 		c.Percent = &p
 		i, unit, diff = p, "%", percent
 	}

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/whylate/whylate/api"
 	"github.com/whylate/whylate/ingest"
@@ -153,7 +154,9 @@ func newServer(t testing.TB, h *web.Handler) *httptest.Server {
 // fetch gets an address and returns the answer with its body read.
 func fetch(t testing.TB, method, url string, edit func(*http.Request)) (*http.Response, []byte) {
 	t.Helper()
-	r, err := http.NewRequest(method, url, nil)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, method, url, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -122,6 +123,13 @@ func (r *reader) usage(u *Usage) error {
 
 // stop ends it, and says if it read nothing: then its cost would be that of an idle one.
 func (r *reader) stop() error {
+	if r.sink != nil {
+		select { // a short run on a busy machine may be over before the agent has come to its first turn
+		case <-r.sink.first:
+		case <-r.gone:
+		case <-time.After(firstLimit):
+		}
+	}
 	r.child.stop(stopLimit)
 	if r.sink == nil {
 		return nil
@@ -138,18 +146,26 @@ type sink struct {
 	listener net.Listener
 	bytes    atomic.Int64 // both ways
 	frames   atomic.Int64
+	first    chan struct{} // closed when the first has come
 	close    func()
 }
+
+// firstLimit is how long an agent may need for its first record once its server's run is over.
+const firstLimit = 5 * time.Second
 
 func openSink() (*sink, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, fmt.Errorf("open a server for the agent: %w", err)
 	}
-	s := &sink{listener: l}
+	s := &sink{listener: l, first: make(chan struct{})}
+	var once sync.Once
 	server := &stream.Server{Version: "overhead", Accept: func(_ context.Context, batches []stream.Batch) error {
 		for _, b := range batches {
-			s.frames.Add(int64(len(b.Frames)))
+			if n := len(b.Frames); n > 0 {
+				s.frames.Add(int64(n))
+				once.Do(func() { close(s.first) })
+			}
 		}
 		return nil
 	}}

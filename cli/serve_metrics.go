@@ -19,6 +19,7 @@ import (
 	"github.com/whylate/whylate/internal/renew"
 	"github.com/whylate/whylate/metrics"
 	"github.com/whylate/whylate/metrics/promapi"
+	"github.com/whylate/whylate/metrics/rollup"
 	"github.com/whylate/whylate/web"
 )
 
@@ -100,23 +101,44 @@ func secretOf(files *renew.Group, what, path string) (func() string, error) {
 	return f.Get, nil
 }
 
-// run records what the server says of itself, until ctx ends.
+// run records what the server says of itself, and makes signals of each minute, until ctx ends.
 func (s *series) run(ctx context.Context, own prometheus.Gatherer) error {
 	host, _ := os.Hostname()
 	target := labels.FromStrings("job", "whylate", "instance", host)
 	to := s.db.Appendable("whylate")
 	t := time.NewTicker(metrics.OwnEvery)
 	defer t.Stop()
-	for failing := false; ; {
-		err := metrics.Record(ctx, to, own, target, time.Now())
-		if err != nil && !failing {
-			s.log.Warn("the server's own metrics are not all recorded", "error", err)
+	minute := time.Now().Truncate(rollup.Every).Add(-rollup.Every) // the last before the start may not have been written
+	for tell := (once{log: s.log}); ; {
+		now := time.Now()
+		tell.of("own metrics", metrics.Record(ctx, to, own, target, now))
+		for ; !minute.Add(rollup.Every + late).After(now); minute = minute.Add(rollup.Every) {
+			_, err := rollup.Minute(ctx, s.db.Detail(), s.db.Signals("rollup"), minute, minute.Add(rollup.Every))
+			tell.of("signals", err)
 		}
-		failing = err != nil
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-t.C:
 		}
 	}
+}
+
+// late is how long after a minute's end its samples may still come.
+const late = 5 * time.Second
+
+// once warns when something begins to fail, not each time.
+type once struct {
+	log     *slog.Logger
+	failing map[string]bool
+}
+
+func (o *once) of(what string, err error) {
+	if err != nil && !o.failing[what] && !errors.Is(err, context.Canceled) {
+		o.log.Warn("time series: not all "+what+" are written", "error", err)
+	}
+	if o.failing == nil {
+		o.failing = map[string]bool{}
+	}
+	o.failing[what] = err != nil
 }

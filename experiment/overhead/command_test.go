@@ -222,7 +222,7 @@ func TestServersThatCannotBeCompared(t *testing.T) {
 		says   []string
 	}{
 		"it crashes":              {args: []string{"--ill", "crash"}, says: []string{"rehearsal", "ended by itself (exit status 1)", "no room for the KV cache"}},
-		"it is never well":        {args: []string{"--ill", "never well"}, change: func(c *overhead.Command) { c.Limit = time.Second }, says: []string{"not healthy after 1s", "503", "loading the model"}},
+		"it is never well":        {args: []string{"--ill", "never well"}, change: func(c *overhead.Command) { c.Limit = 10 * time.Second }, says: []string{"not healthy after 10s", "503", "loading the model"}},
 		"the probe is not there":  {args: []string{"--probe", "off"}, says: []string{"no iteration", "on would be the same as off", "whylate_vllm check"}},
 		"the probe sees nothing":  {args: []string{"--ill", "deaf"}, says: []string{"no iteration (1 rings"}},
 		"the probe is always on":  {args: []string{"--probe", "on"}, says: []string{"probe off has written 1 rings"}},

@@ -25,8 +25,18 @@ import (
 	"github.com/whylate/whylate/query"
 )
 
+var made map[string]*query.Ledger
+
 // ledgers are what tests export: the demo capture, every scenario of package diagnose, and random runs.
 func ledgers(t testing.TB) map[string]*query.Ledger {
+	t.Helper()
+	if made == nil {
+		made = makeLedgers(t)
+	}
+	return made
+}
+
+func makeLedgers(t testing.TB) map[string]*query.Ledger {
 	t.Helper()
 	out := map[string]*query.Ledger{}
 	b, err := os.ReadFile("../cli/demo.wlc")
@@ -173,6 +183,7 @@ func TestExportIsIdempotent(t *testing.T) {
 	var once [2]map[string][]byte
 	for k := range once {
 		once[k] = map[string][]byte{}
+		made = nil // from the records again
 		each(t, func(name string, _ *query.Ledger, r *ledger.Request, tr *Trace) {
 			for _, s := range tr.Spans {
 				b, err := proto.MarshalOptions{Deterministic: true}.Marshal(s)

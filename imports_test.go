@@ -27,6 +27,7 @@ var rows = [][]string{
 	{"diagnose", "experiment", "look"},
 	{"experiment/replay"},
 	{"experiment/overhead"},
+	{"export"},
 	{"api"},
 	{"api/client"},
 	{"web"},

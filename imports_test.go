@@ -24,7 +24,7 @@ var rows = [][]string{
 	{"ingest/stream", "ingest/otlp"},
 	{"agent"},
 	{"agent/command"},
-	{"diagnose", "experiment", "look"},
+	{"diagnose", "experiment", "look", "objective"},
 	{"experiment/replay"},
 	{"experiment/overhead"},
 	{"export"},

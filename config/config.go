@@ -12,6 +12,7 @@ type Config struct {
 	Log        Log
 	Store      Store
 	Limits     Limits
+	Objectives Objectives
 	Agent      Agent
 
 	layers map[string][]layer // by key, the winner last; what Explain tells
@@ -63,6 +64,11 @@ type Retention struct {
 // WAL is the write-ahead log.
 type WAL struct {
 	SegmentBytes int64
+}
+
+// Objectives are what is promised of a request; 0 promises nothing.
+type Objectives struct {
+	TTFT, TPOT, E2E time.Duration
 }
 
 // Limits bound what senders and readers may make the server hold.

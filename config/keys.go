@@ -84,6 +84,13 @@ var keys = []Key{
 	{Name: "limits.request_body", kind: size, Default: "64GiB", Least: "1KiB", For: Server, field: func(c *Config) any { return &c.Limits.RequestBody },
 		Doc: "The largest body of an HTTP request, which is an import. It is taken in as it comes, so it may be larger than memory."},
 
+	{Name: "objectives.ttft", kind: duration, Default: "0", Most: "1h", For: Server, field: func(c *Config) any { return &c.Objectives.TTFT },
+		Doc: "What is promised of the time from a request's arrival to its first token. The histogram `whylate_request_ttft_seconds` has it as the bound of a bucket, so the share within it is counted. 0 promises nothing."},
+	{Name: "objectives.tpot", kind: duration, Default: "0", Most: "1h", For: Server, field: func(c *Config) any { return &c.Objectives.TPOT },
+		Doc: "What is promised of the mean gap between a request's tokens, as above in `whylate_request_tpot_seconds`. 0 promises nothing."},
+	{Name: "objectives.e2e", kind: duration, Default: "0", Most: "24h", For: Server, field: func(c *Config) any { return &c.Objectives.E2E },
+		Doc: "What is promised of a whole request, first seen to last byte, as above in `whylate_request_e2e_seconds`. 0 promises nothing."},
+
 	{Name: "agent.server", kind: target, Default: "tcp://127.0.0.1:7701", For: Agents, field: func(c *Config) any { return &c.Agent.Server },
 		Doc: "Where the server takes streams. Without `tls://` or `tcp://` it is TLS, unless the host is this one."},
 	{Name: "agent.token_file", kind: secretPath, For: Agents, field: func(c *Config) any { return &c.Agent.TokenFile },

@@ -33,8 +33,7 @@ func TestOutletIsToldOnce(t *testing.T) {
 		clear(told)
 		s := start(t, disk, now)
 		defer s.stop()
-		s.set.Outlet = outlet
-		var o offering
+		o := offering{outlet: outlet}
 		o.begin(s.Server)
 		if len(s.hot.l.Book.Requests) == 0 {
 			if _, err := s.Import(t.Context(), api.ImportQuery{Name: "demo"}, bytes.NewReader(raw)); err != nil {
@@ -70,7 +69,7 @@ func TestOutletOfARunningServer(t *testing.T) {
 	book, raw := demo(t)
 	now := time.Unix(0, book.Newest).Add(time.Minute)
 	offered := make(chan string, 1000)
-	s := startWith(t, vfs.NewMemory(), Settings{Now: func() time.Time { return now }, Outlet: &Outlet{Offer: func(_ *query.Ledger, r *ledger.Request, _ int64) { offered <- r.Name() }}})
+	s := startWith(t, vfs.NewMemory(), Settings{Now: func() time.Time { return now }, Outlets: []*Outlet{{Offer: func(_ *query.Ledger, r *ledger.Request, _ int64) { offered <- r.Name() }}}})
 	if _, err := s.Import(context.Background(), api.ImportQuery{Name: "demo"}, bytes.NewReader(raw)); err != nil {
 		t.Fatal(err)
 	}

@@ -36,8 +36,7 @@ type Settings struct {
 	Log           *slog.Logger     // nil = slog.Default()
 	Now           func() time.Time // nil = time.Now
 	Epoch         string           // names this run; "" = the time of its start
-	// Outlet is told of requests that are over. Nil: nobody is.
-	Outlet *Outlet
+	Outlets       []*Outlet        // whoever is told of requests that are over
 	// Faults tells what goes wrong in the process beside the server, as long as it does. May be nil.
 	Faults func() []api.Fault
 	// Sends reports whether an agent is sending a source to this server: then its ring is left to the agent. Nil: none does.
@@ -128,8 +127,8 @@ func (s *Server) Run(ctx context.Context) error {
 	wg.Go(func() { s.takeUp(ctx) })
 	wg.Go(func() { s.every(ctx, 500*time.Millisecond, s.tell) })
 	wg.Go(func() { s.sealAgain(ctx) })
-	if s.set.Outlet != nil {
-		var o offering
+	for _, outlet := range s.set.Outlets {
+		o := offering{outlet: outlet}
 		o.begin(s)
 		wg.Go(func() { s.every(ctx, offerEvery, func(ctx context.Context) { o.offer(ctx, s) }) })
 	}

@@ -15,7 +15,7 @@ const module = "github.com/whylate/whylate/"
 // rows is the import table of docs/architecture.md: a package imports only packages of lower rows; a child sits just above
 // its parent and sees no sibling. A package that stands in no row fails the test, so the table cannot fall behind.
 var rows = [][]string{
-	{"ledger", "exposition", "signals", "logline"},
+	{"ledger", "exposition", "signals", "logline", "identity"},
 	{"wire", "account", "adapter", "metrics"},
 	{"adapter/vllm", "adapter/sglang", "adapter/trtllm", "adapter/tgi", "adapter/llamacpp", "adapter/dynamo", "adapter/litellm", "adapter/dcgm", "adapter/genai"},
 	{"adapter/dialects"},
@@ -25,9 +25,10 @@ var rows = [][]string{
 	{"ingest/stream", "ingest/otlp"},
 	{"agent"},
 	{"agent/command"},
-	{"diagnose", "experiment", "look"},
+	{"diagnose", "experiment", "look", "objective"},
 	{"experiment/replay"},
 	{"experiment/overhead"},
+	{"export"},
 	{"api"},
 	{"api/client"},
 	{"web"},

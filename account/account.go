@@ -96,7 +96,15 @@ type Account struct {
 	Output     uint32            `json:"output_tokens"`
 	TailOutput uint32            `json:"tail_output_tokens"` // of the sequence that TPOT is of: all of Output when n = 1
 	Model      *Model            `json:"-"`                  // nil: too few iterations to fit one
+	Bounds     []Bound           `json:"-"`                  // where the parts lie, in order of time; they touch, and cover From … To exactly
 	InFlight   *ledger.Iteration `json:"-"`                  // of an unfinished request: the iteration now in flight
+}
+
+// Bound is a stretch of an account that one part has, but for what is missing in it: that the account gives to [Unexplained].
+type Bound struct {
+	Part     Part
+	From, To int64 // Unix ns
+	Missing  int64 // ns of it that no record covers
 }
 
 // E2E is the length of the account in nanoseconds.
@@ -184,6 +192,7 @@ func (b *builder) take(p Part, t int64) int64 {
 	t = min(max(t, b.at), b.a.To)
 	ns := t - b.at
 	b.parts[p].NS += ns
+	b.bound(p, b.at, t)
 	if p != Unexplained {
 		b.parts[p].Seen = true
 	}
@@ -191,10 +200,25 @@ func (b *builder) take(p Part, t int64) int64 {
 	return ns
 }
 
-// unexplain moves ns from part p to unexplained: a record is missing there.
+// bound keeps where a part lies; what touches more of the same part is one stretch.
+func (b *builder) bound(p Part, from, to int64) {
+	last := len(b.a.Bounds) - 1
+	switch {
+	case to == from:
+	case last >= 0 && b.a.Bounds[last].Part == p:
+		b.a.Bounds[last].To = to
+	default:
+		b.a.Bounds = append(b.a.Bounds, Bound{Part: p, From: from, To: to})
+	}
+}
+
+// unexplain moves ns from part p, whose stretch is the last one, to unexplained: a record is missing there.
 func (b *builder) unexplain(p Part, ns int64) {
 	b.parts[p].NS -= ns
 	b.parts[Unexplained].NS += ns
+	if last := len(b.a.Bounds) - 1; last >= 0 && b.a.Bounds[last].Part == p {
+		b.a.Bounds[last].Missing += ns
+	}
 }
 
 func (b *builder) split(p Part, s Split) {

@@ -15,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 
 	"github.com/whylate/whylate/api"
@@ -89,6 +90,8 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger) (err error) 
 	if c.Rings.Follow {
 		set.Rings = c.Rings.Dir
 	}
+	counted, figures := meter(c, time.Now())
+	set.Outlets = append(set.Outlets, counted)
 	s := server.New(st, set)
 
 	var tlsConfig *tls.Config
@@ -97,7 +100,7 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger) (err error) 
 			return err
 		}
 	}
-	opts := web.Options{Log: log, Ready: s.Ready, Gatherer: s.Metrics(), MaxImport: c.Limits.RequestBody}
+	opts := web.Options{Log: log, Ready: s.Ready, Gatherer: prometheus.Gatherers{s.Metrics(), figures}, MaxImport: c.Limits.RequestBody}
 	agents = &stream.Server{Accept: s.AcceptBatches, Durable: s.Durable, TLS: tlsConfig, Version: Version, Log: log,
 		Settings: stream.Settings{MaxConnections: c.Limits.Connections, QueueBytes: c.Limits.InFlightBytes}}
 	if c.TokensFile != "" {

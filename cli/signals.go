@@ -32,6 +32,7 @@ are no evidence and why. Then what those producers could send and do not, with t
 	}
 	in.flags(cmd)
 	out.flags(cmd)
+	cmd.AddCommand(e.signalsJoin())
 	return cmd
 }
 

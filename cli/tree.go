@@ -6,13 +6,15 @@ import (
 	"strings"
 
 	"github.com/whylate/whylate/account"
+	"github.com/whylate/whylate/export"
 	"github.com/whylate/whylate/signals"
 )
 
 // branch is one part of a request's time, with what measures it.
 type branch struct {
 	Part    account.Part `json:"part"`
-	Spans   string       `json:"spans"` // from – to
+	Spans   string       `json:"spans"`     // from – to
+	Span    string       `json:"span_name"` // as which it leaves ('whylate export otlp')
 	Signals []leaf       `json:"signals"`
 }
 
@@ -24,29 +26,18 @@ type leaf struct {
 	From     []string `json:"from"` // native names in use
 }
 
-// spans are the parts' bounds, in order (DESIGN §7).
-var spans = []struct {
-	part account.Part
-	of   string
-}{
-	{account.Gateway, "client accepted – front end received"}, {account.Frontend, "front end received – reached the engine process"},
-	{account.Inbox, "reached the engine process – taken up by the scheduler: in no engine's own metric"}, {account.Queue, "queued – first scheduled"},
-	{account.Prefill, "first scheduled – first token"}, {account.Decode, "first token – last token"}, {account.Transfer, "KV hand-over between legs"},
-	{account.Stream, "token emitted – flushed to the client"},
-}
-
 // wayOfARequest is the way of a request, each part with the metrics that tell of it.
 func wayOfARequest() (list []branch) {
-	for _, s := range spans {
-		b := branch{Part: s.part, Spans: s.of, Signals: []leaf{}}
+	for _, n := range export.Tree() {
+		b := branch{Part: n.Part, Spans: n.Bounds, Span: n.Span, Signals: []leaf{}}
 		for _, sig := range signals.All() {
-			if sig.Part != string(s.part) {
+			if sig.Part != string(n.Part) {
 				continue
 			}
 			l := leaf{Signal: sig.Name, Unit: sig.Unit, Question: sig.Question, From: []string{}}
-			for _, n := range sig.From {
-				if n.Until == "" && !slices.Contains(l.From, n.Name) {
-					l.From = append(l.From, n.Name)
+			for _, native := range sig.From {
+				if native.Until == "" && !slices.Contains(l.From, native.Name) {
+					l.From = append(l.From, native.Name)
 				}
 			}
 			b.Signals = append(b.Signals, l)

@@ -36,6 +36,7 @@ type Settings struct {
 	Log           *slog.Logger     // nil = slog.Default()
 	Now           func() time.Time // nil = time.Now
 	Epoch         string           // names this run; "" = the time of its start
+	Outlets       []*Outlet        // whoever is told of requests that are over
 	// Faults tells what goes wrong in the process beside the server, as long as it does. May be nil.
 	Faults func() []api.Fault
 	// Sends reports whether an agent is sending a source to this server: then its ring is left to the agent. Nil: none does.
@@ -126,6 +127,11 @@ func (s *Server) Run(ctx context.Context) error {
 	wg.Go(func() { s.takeUp(ctx) })
 	wg.Go(func() { s.every(ctx, 500*time.Millisecond, s.tell) })
 	wg.Go(func() { s.sealAgain(ctx) })
+	for _, outlet := range s.set.Outlets {
+		o := offering{outlet: outlet}
+		o.begin(s)
+		wg.Go(func() { s.every(ctx, offerEvery, func(ctx context.Context) { o.offer(ctx, s) }) })
+	}
 	if s.set.Rings != "" {
 		wg.Go(func() { s.followRings(ctx) })
 	}

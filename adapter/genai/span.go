@@ -68,6 +68,7 @@ func gaveUp(s string) bool {
 type Resource struct {
 	Service, Instance string
 	Host, Pod         string
+	Namespace         string // of the pod
 	Process           string // its id, as told
 	Module            string // vLLM's vllm.instrumenting_module_name
 }

@@ -228,6 +228,9 @@ func (t *trace) down() []int32 {
 	return order
 }
 
+// Engine reports whether an engine made the span, not somebody in front of it.
+func (s *Span) Engine() bool { return roleOf(s) == engine }
+
 func roleOf(s *Span) role {
 	switch {
 	case s.any(threadFields) || strings.Contains(s.Name, "(host:") && strings.Contains(s.Name, "| pid:"):

@@ -52,6 +52,8 @@ func (k *keeper) resourceOf(attributes []pair) *genai.Resource {
 			if out.Pod == "" || key == "k8s.pod.name" {
 				out.Pod = text
 			}
+		case "k8s.namespace.name":
+			out.Namespace = text
 		case "process.pid", "vllm.process_id":
 			out.Process = text
 		case "vllm.instrumenting_module_name":

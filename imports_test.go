@@ -29,6 +29,7 @@ var rows = [][]string{
 	{"experiment/overhead"},
 	{"api"},
 	{"api/client"},
+	{"metrics/scrape", "metrics/remotewrite"},
 	{"web"},
 	{"config"},
 	{"agent/command"},

@@ -49,7 +49,7 @@ type Options struct {
 
 // New prepares a scraper. An error says which job is wrong, and what to do. Settings.PrometheusFile is looked at by the group from then on;
 // [Scraper.Renew] takes up what it found.
-func New(set Settings, to storage.Appendable, files *renew.Group, log *slog.Logger, opts Options) (*Scraper, error) {
+func New(set Settings, to storage.AppendableV2, files *renew.Group, log *slog.Logger, opts Options) (*Scraper, error) {
 	s := &Scraper{set: set, log: log, relay: newRelay()}
 	var err error
 	if set.PrometheusFile != "" {
@@ -66,7 +66,7 @@ func New(set Settings, to storage.Appendable, files *renew.Group, log *slog.Logg
 	s.manager, err = promscrape.NewManager(&promscrape.Options{
 		DiscoveryReloadInterval: model.Duration(settle), DiscoveryReloadOnStartup: true, AppendMetadata: true,
 		HTTPClientOptions: []config.HTTPClientOption{config.WithDialContextFunc(s.relay.Dial), config.WithHTTP2Disabled()},
-	}, log, nil, to, nil, registry)
+	}, log, nil, nil, to, registry)
 	if err != nil {
 		return nil, fmt.Errorf("prepare Prometheus's scraper: %w", err)
 	}

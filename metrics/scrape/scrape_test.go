@@ -39,16 +39,16 @@ type kept struct {
 }
 
 type told struct {
-	storage.Appender
+	storage.AppenderV2
 	commits chan struct{}
 }
 
-func (k *kept) Appender(ctx context.Context) storage.Appender {
-	return told{k.db.Appender(ctx), k.commits}
+func (k *kept) AppenderV2(ctx context.Context) storage.AppenderV2 {
+	return told{k.db.AppenderV2(ctx), k.commits}
 }
 
 func (a told) Commit() error {
-	err := a.Appender.Commit()
+	err := a.AppenderV2.Commit()
 	select {
 	case a.commits <- struct{}{}:
 	default:

@@ -78,7 +78,7 @@ func parts(b []byte, series func(*prompb.TimeSeries) error, metadata func(*promp
 			return errNoProtobuf
 		}
 		b = b[n:]
-		if kind != protowire.BytesType || number != 1 && number != 3 {
+		if number != 1 && number != 3 {
 			if n = protowire.ConsumeFieldValue(number, kind, b); n < 0 {
 				return errNoProtobuf
 			}
@@ -86,7 +86,7 @@ func parts(b []byte, series func(*prompb.TimeSeries) error, metadata func(*promp
 			continue
 		}
 		field, n := protowire.ConsumeBytes(b)
-		if n < 0 {
+		if n < 0 || kind != protowire.BytesType {
 			return errNoProtobuf
 		}
 		b = b[n:]

@@ -38,6 +38,8 @@ type Settings struct {
 	Epoch         string           // names this run; "" = the time of its start
 	// Faults tells what goes wrong in the process beside the server, as long as it does. May be nil.
 	Faults func() []api.Fault
+	// Targets tells what the process scrapes. Nil: it scrapes nothing.
+	Targets func() *api.TargetList
 	// Sends reports whether an agent is sending a source to this server: then its ring is left to the agent. Nil: none does.
 	Sends func(source string) bool
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/common/config"
 	"github.com/prometheus/common/model"
 	prom "github.com/prometheus/prometheus/config"
+	"github.com/prometheus/prometheus/discovery"
 	_ "github.com/prometheus/prometheus/discovery/dns"  // dns_sd_configs
 	_ "github.com/prometheus/prometheus/discovery/file" // file_sd_configs
 	"go.yaml.in/yaml/v3"
@@ -52,6 +53,7 @@ type jobs struct {
 	config   *prom.Config // for Prometheus's managers: every page comes through the relay
 	fetchers map[string]*fetcher
 	notTaken []api.NotTaken
+	labels   []string // that targets are given, as far as the settings say
 }
 
 // fetcher is how the pages of one job are really asked for.
@@ -167,11 +169,36 @@ func (j *jobs) add(s Settings, n *yaml.Node, global *yaml.Node, dir string) erro
 		return err
 	}
 	j.fetchers[sc.JobName] = &fetcher{client: client, compress: sc.EnableCompression, body: int64(sc.BodySizeLimit)}
+	j.labels = append(j.labels, labelsOf(sc)...)
 	if err := lead(sc); err != nil {
 		return err
 	}
 	j.config.ScrapeConfigs = append(j.config.ScrapeConfigs, sc)
 	return nil
+}
+
+// labelsOf are the labels that a job gives to its targets, but for those of targets that are still to be found.
+func labelsOf(sc *prom.ScrapeConfig) (names []string) {
+	add := func(ls model.LabelSet) {
+		for name := range ls {
+			names = append(names, string(name))
+		}
+	}
+	for _, found := range sc.ServiceDiscoveryConfigs {
+		static, _ := found.(discovery.StaticConfig)
+		for _, group := range static {
+			add(group.Labels)
+			for _, target := range group.Targets {
+				add(target)
+			}
+		}
+	}
+	for _, r := range sc.RelabelConfigs {
+		names = append(names, r.TargetLabel)
+	}
+	return slices.DeleteFunc(names, func(name string) bool {
+		return name == "" || strings.HasPrefix(name, model.ReservedLabelPrefix) || strings.Contains(name, "$")
+	})
 }
 
 // nameOf is a job's name, else its place in the list.

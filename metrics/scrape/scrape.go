@@ -33,6 +33,7 @@ type Scraper struct {
 	file  *renew.File[*jobs] // of Settings.PrometheusFile; nil without one
 	fixed *jobs              // without one
 	relay *relay
+	opts  Options
 
 	manager  *promscrape.Manager
 	discover *discovery.Manager
@@ -42,15 +43,16 @@ type Scraper struct {
 	applied *jobs
 }
 
-// Options are for those who cannot wait.
+// Options may all be left out.
 type Options struct {
-	Settle time.Duration // how long found targets may wait until they are taken up; 0 = Prometheus's 5 s
+	Settle time.Duration         // how long found targets may wait until they are taken up; 0 = Prometheus's 5 s
+	Labels func(names ...string) // is told the labels that targets were given by whoever configured them; again when there are more
 }
 
 // New prepares a scraper. An error says which job is wrong, and what to do. Settings.PrometheusFile is looked at by the group from then on;
 // [Scraper.Renew] takes up what it found.
 func New(set Settings, to storage.AppendableV2, files *renew.Group, log *slog.Logger, opts Options) (*Scraper, error) {
-	s := &Scraper{set: set, log: log, relay: newRelay()}
+	s := &Scraper{set: set, log: log, relay: newRelay(), opts: opts}
 	var err error
 	if set.PrometheusFile != "" {
 		parse := func(b ...[]byte) (*jobs, error) { return set.read(b[0]) }
@@ -61,10 +63,10 @@ func New(set Settings, to storage.AppendableV2, files *renew.Group, log *slog.Lo
 	if err != nil {
 		return nil, err
 	}
-	settle := cmp.Or(opts.Settle, 5*time.Second)
+	s.opts.Settle = cmp.Or(opts.Settle, 5*time.Second)
 	registry := prometheus.NewRegistry()
 	s.manager, err = promscrape.NewManager(&promscrape.Options{
-		DiscoveryReloadInterval: model.Duration(settle), DiscoveryReloadOnStartup: true, AppendMetadata: true,
+		DiscoveryReloadInterval: model.Duration(s.opts.Settle), DiscoveryReloadOnStartup: true, AppendMetadata: true,
 		HTTPClientOptions: []config.HTTPClientOption{config.WithDialContextFunc(s.relay.Dial), config.WithHTTP2Disabled()},
 	}, log, nil, nil, to, registry)
 	if err != nil {
@@ -76,7 +78,7 @@ func New(set Settings, to storage.AppendableV2, files *renew.Group, log *slog.Lo
 	}
 	var ctx context.Context
 	ctx, s.stop = context.WithCancel(context.Background())
-	s.discover = discovery.NewManager(ctx, log, registry, finders, discovery.Updatert(settle))
+	s.discover = discovery.NewManager(ctx, log, registry, finders, discovery.Updatert(s.opts.Settle))
 	if s.discover == nil {
 		s.stop()
 		return nil, errors.New("prepare Prometheus's discovery: it did not start")
@@ -94,13 +96,45 @@ func (s *Scraper) Run(ctx context.Context) error {
 	parts.Go(func() { _ = s.relay.server.Serve(s.relay) })
 	parts.Go(func() { _ = s.discover.Run() })
 	parts.Go(func() { _ = s.manager.Run(s.discover.SyncCh()) })
-	<-ctx.Done()
+	s.tellLabels(ctx)
 	s.stop() // no new targets …
 	s.manager.Stop()
 	s.relay.server.Close()
 	s.relay.use(map[string]*fetcher{})
 	parts.Wait()
 	return nil
+}
+
+// tellLabels tells which labels targets have been given, as they are found, until ctx ends.
+func (s *Scraper) tellLabels(ctx context.Context) {
+	if s.opts.Labels == nil {
+		<-ctx.Done()
+		return
+	}
+	known := map[string]bool{}
+	t := time.NewTicker(s.opts.Settle)
+	defer t.Stop()
+	for {
+		var more []string
+		for _, targets := range s.manager.TargetsActive() {
+			for _, x := range targets {
+				x.LabelsRange(func(l labels.Label) {
+					if !known[l.Name] {
+						known[l.Name] = true
+						more = append(more, l.Name)
+					}
+				})
+			}
+		}
+		if len(more) > 0 {
+			s.opts.Labels(more...)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+	}
 }
 
 // jobs are those in force.
@@ -123,6 +157,9 @@ func (s *Scraper) Renew() error {
 		s.log.Warn("not taken of the scrape settings", "job", n.Job, "what", n.What, "remedy", n.Remedy)
 	}
 	s.relay.use(j.fetchers)
+	if s.opts.Labels != nil {
+		s.opts.Labels(j.labels...)
+	}
 	if err := s.manager.ApplyConfig(j.config); err != nil {
 		return fmt.Errorf("take up the scrape jobs: %w", err)
 	}

@@ -16,7 +16,9 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -36,6 +38,16 @@ import (
 type kept struct {
 	db      *tsdb.DB
 	commits chan struct{}
+
+	mu     sync.Mutex
+	labels []string
+}
+
+// name keeps which labels targets were given.
+func (k *kept) name(names ...string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.labels = append(k.labels, names...)
 }
 
 type told struct {
@@ -63,7 +75,7 @@ func open(t *testing.T) *kept {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { db.Close() })
-	return &kept{db, make(chan struct{}, 64)}
+	return &kept{db: db, commits: make(chan struct{}, 64)}
 }
 
 // last are the newest values by series, as text; native histograms by their count.
@@ -112,7 +124,7 @@ func (k *kept) until(t *testing.T, ok func() bool) {
 func start(t *testing.T, k *kept, set Settings) (*Scraper, *renew.Group) {
 	t.Helper()
 	files := renew.NewGroup(slog.New(slog.DiscardHandler), nil)
-	s, err := New(set, k, files, slog.New(slog.DiscardHandler), Options{Settle: 5 * time.Millisecond})
+	s, err := New(set, k, files, slog.New(slog.DiscardHandler), Options{Settle: 5 * time.Millisecond, Labels: k.name})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -190,6 +202,11 @@ func TestAJobAsOfPrometheus(t *testing.T) {
 			t.Errorf("%s is %q of %v", series, got[series], got)
 		}
 	}
+	k.mu.Lock()
+	if !slices.Contains(k.labels, "env") || !slices.Contains(k.labels, "from") {
+		t.Errorf("labels told: %v", k.labels)
+	}
+	k.mu.Unlock()
 	tg := oneTarget(t, s)
 	if tg.URL != srv.URL+"/a/metrics?x=1" || tg.Samples != 2 || tg.Health != api.TargetUp || tg.Interval != int64(50*time.Millisecond) || tg.LastAt == 0 || tg.Error != "" || tg.Discovered["__address__"] != host(srv) {
 		t.Errorf("%+v", tg)

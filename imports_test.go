@@ -31,6 +31,7 @@ var rows = [][]string{
 	{"export"},
 	{"api"},
 	{"api/client"},
+	{"metrics/scrape", "metrics/remotewrite"},
 	{"web"},
 	{"config"},
 	{"agent/command"},

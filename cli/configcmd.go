@@ -24,6 +24,9 @@ func (e *env) config() *cobra.Command {
 		Use: "check", Short: "Say what is wrong with the settings, and what may become so", Example: "  whylate config check --config whylate.yaml", Args: args(0, 0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			problems := config.Check(file)
+			if c, err := config.Load(config.Input{File: file, Environ: os.Environ()}); err == nil {
+				problems = append(problems, checkScrape(c)...)
+			}
 			wrong := 0
 			for _, p := range problems {
 				if p.Severity == config.Error {

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"time"
 
@@ -86,7 +87,11 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger) (err error) 
 		return err
 	}
 	defer func() { err = errors.Join(err, set.Told.Close()) }()
-	set.Faults = func() []api.Fault { return append(faultsOf(files), refusals(agents.Stats())...) }
+	var pages scraping
+	set.Targets = pages.targets
+	set.Faults = func() []api.Fault {
+		return slices.Concat(faultsOf(files), refusals(agents.Stats()), pages.faults())
+	}
 	if c.Rings.Follow {
 		set.Rings = c.Rings.Dir
 	}
@@ -124,11 +129,14 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger) (err error) 
 		}
 		agents.Tokens = func() ([]string, error) { return tokens.Get(), nil }
 	}
-	series, err := openSeries(c, files, log, &opts)
+	series, err := openSeries(c, files, log, &opts, pages.asOfPrometheus)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, series.db.Close()) }()
+	if err := pages.open(c, series.db, files, log, &opts); err != nil {
+		return err
+	}
 	handler := web.New(s, opts)
 
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -143,7 +151,10 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger) (err error) 
 	}
 	part("server", s.Run)
 	part("time series", func(ctx context.Context) error { return series.run(ctx, handler.Gatherer()) })
-	parts.Go(func() { files.Run(ctx, renew.Every, agents.Recheck) })
+	if pages.scraper != nil {
+		part("scraping", pages.scraper.Run)
+	}
+	parts.Go(func() { files.Run(ctx, renew.Every, func() { agents.Recheck(); pages.renew(log) }) })
 	if c.Listen.HTTP != "" {
 		l, err := net.Listen("tcp", c.Listen.HTTP)
 		if err != nil {

@@ -30,7 +30,7 @@ type series struct {
 }
 
 // openSeries opens the time series below the data directory and mounts PromQL.
-func openSeries(c *config.Config, files *renew.Group, log *slog.Logger, opts *web.Options) (*series, error) {
+func openSeries(c *config.Config, files *renew.Group, log *slog.Logger, opts *web.Options, targets func() []promapi.Target) (*series, error) {
 	m := c.Metrics
 	db, err := metrics.Open(metrics.Config{
 		Dir: filepath.Join(c.DataDir, "metrics"), OutOfOrder: m.OutOfOrder, Log: log,
@@ -41,7 +41,7 @@ func openSeries(c *config.Config, files *renew.Group, log *slog.Logger, opts *we
 	if err != nil {
 		return nil, err
 	}
-	opts.PromQL = promapi.New(db, promapi.Options{Version: Version, Started: time.Now(), Flags: metricFlags(c)})
+	opts.PromQL = promapi.New(db, promapi.Options{Version: Version, Started: time.Now(), Flags: metricFlags(c), Targets: targets})
 	if m.Remote.URL != "" {
 		if opts.PromQL, err = remoteSeries(m, files, log); err != nil {
 			return nil, errors.Join(err, db.Close())

@@ -14,6 +14,7 @@ type Config struct {
 	Limits     Limits
 	Metrics    Metrics
 	Objectives Objectives
+	Scrape     Scrape
 	Agent      Agent
 
 	layers map[string][]layer // by key, the winner last; what Explain tells

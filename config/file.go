@@ -183,6 +183,8 @@ func (f *file) value(n *yaml.Node, key *Key) {
 	switch {
 	case n.Kind == yaml.AliasNode || n.Anchor != "":
 		f.complain(n, key.Name, "", "is an anchor or an alias", "", "write the value out")
+	case n.Kind == yaml.SequenceNode && key.kind.list:
+		f.values = append(f.values, given{key, oneLine(n), f.at(n)})
 	case n.Kind != yaml.ScalarNode:
 		f.complain(n, key.Name, "", "holds a list or keys", key.allowed(), "")
 	case n.Style&yaml.TaggedStyle != 0:

@@ -19,6 +19,7 @@ type kind struct {
 	name    string
 	allowed string // what may be written, to end an error with
 	secret  bool   // the value names a file that holds a secret
+	list    bool   // the value is a YAML list, as long as it likes
 	parse   func(text string, in place) (any, error)
 	format  func(any) string
 }

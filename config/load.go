@@ -167,7 +167,7 @@ func (c *Config) set(g given, in place) Problems {
 	wrong := func(err error) Problems {
 		return Problems{{Source: g.source, Key: k.Name, Value: k.show(g.text), Text: err.Error(), Allowed: k.allowed()}}
 	}
-	if err := printable(g.text); err != nil {
+	if err := printable(g.text); err != nil && !k.kind.list {
 		return wrong(err)
 	}
 	v, err := k.kind.parse(g.text, in)
@@ -184,7 +184,7 @@ func (c *Config) set(g given, in place) Problems {
 
 // show is the value for an error: withheld where it may be a secret instead of the path of one.
 func (k *Key) show(text string) string {
-	if strings.Contains(text, "@") {
+	if strings.Contains(text, "@") || k.kind.list {
 		return ""
 	}
 	if k.kind.secret {

@@ -165,25 +165,34 @@ func (r *reader) all(b []byte) error {
 
 // each reads line by line, for pages that are not as they should be.
 func (r *reader) each(b []byte) {
+	lines(b, r.open, func(n int, line []byte) error {
+		r.line = n
+		return r.parse(terminated(line, r.open))
+	}, func(p Problem) { r.page.Problems = append(r.page.Problems, p) })
+}
+
+// lines offers each line that may say something, without its end, and where it is refused and that helps, as it was meant.
+func lines(b []byte, open bool, take func(n int, line []byte) error, tell func(Problem)) {
+	n := 0
 	for line := range bytes.Lines(b) {
-		r.line++
+		n++
 		text := bytes.TrimRight(line, "\r\n")
-		if len(bytes.TrimSpace(text)) == 0 || r.open && bytes.HasPrefix(text, []byte("# EOF")) {
+		if len(bytes.TrimSpace(text)) == 0 || open && bytes.HasPrefix(text, []byte("# EOF")) {
 			continue
 		}
+		problem := func(text []byte, why string) { tell(Problem{n, Printable(string(text), 60), why}) }
 		if !utf8.Valid(text) {
-			r.problem(text, "not UTF-8; the line was left out")
+			problem(text, "not UTF-8; the line was left out")
 			continue
 		}
-		err := r.parse(terminated(text, r.open))
-		if err == nil {
+		if take(n, text) == nil {
 			continue
 		}
-		if repaired, value := asNaN(text); repaired != nil && r.parse(terminated(repaired, r.open)) == nil {
-			r.problem([]byte(value), "not a number (such as 0 divided by 0 before the first request): this one sample is unknown, not 0")
+		if repaired, value := asNaN(text); repaired != nil && take(n, repaired) == nil {
+			problem([]byte(value), "not a number (such as 0 divided by 0 before the first request): this one sample is unknown, not 0")
 			continue
 		}
-		r.problem(text, "not a line of the format; it was left out")
+		problem(text, "not a line of the format; it was left out")
 	}
 }
 
@@ -193,10 +202,6 @@ func terminated(line []byte, open bool) []byte {
 		end = "\n# EOF\n"
 	}
 	return append(slices.Clip(slices.Clone(line)), end...)
-}
-
-func (r *reader) problem(text []byte, why string) {
-	r.page.Problems = append(r.page.Problems, Problem{r.line, Printable(string(text), 60), why})
 }
 
 // asNaN is the line with its value written as NaN, if that is one of the ways in which C and others write it: -nan, -nan(ind), 1.#QNAN.

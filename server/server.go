@@ -39,6 +39,8 @@ type Settings struct {
 	Outlets       []*Outlet        // whoever is told of requests that are over
 	// Faults tells what goes wrong in the process beside the server, as long as it does. May be nil.
 	Faults func() []api.Fault
+	// Targets tells what the process scrapes. Nil: it scrapes nothing.
+	Targets func() *api.TargetList
 	// Sends reports whether an agent is sending a source to this server: then its ring is left to the agent. Nil: none does.
 	Sends func(source string) bool
 }

@@ -101,6 +101,15 @@ func (l *live) Import(_ context.Context, q api.ImportQuery, r io.Reader) (*api.I
 	return &api.ImportResult{Name: q.Name, Bytes: n, Sources: 1, Frames: 7, New: 7}, err
 }
 
+// Targets implements [api.Scraper].
+func (l *live) Targets(context.Context) (*api.TargetList, error) {
+	labels := map[string]string{"job": "vllm", "instance": "10.0.0.7:8000"}
+	return &api.TargetList{
+		Targets: []api.Target{{Job: "vllm", URL: "http://10.0.0.7:8000/metrics", Labels: labels, Health: api.TargetDown, LastAt: scenario.Epoch, TookNs: 2_000_000, Interval: 15e9, Error: "nobody answers there: connection refused", Remedy: "is it running, and are address and port right, as seen from here?"},
+			{Job: "vllm", URL: "http://10.0.0.8:8000/metrics", Labels: labels, Health: api.TargetUp, LastAt: scenario.Epoch, TookNs: 7_000_000, Interval: 15e9, Samples: 512, LeftOut: 3, Problems: []string{"line 18: -nan: not a number"}, Discovered: map[string]string{"__address__": "10.0.0.8:8000"}}},
+		NotTaken: []api.NotTaken{{Job: "job pods", What: "kubernetes_sd_configs", Remedy: "list its targets under static_configs"}}}, nil
+}
+
 // aPeriod is what a store may list.
 var aPeriod = store.PeriodInfo{ID: "20270115T080000-5f0c1a2b-1-118", Engine: ledger.EngineID{Deployment: "test", Replica: "test", Incarnation: "0123456789abcdef"},
 	First: 1, Last: 118, From: scenario.Epoch, To: scenario.Epoch + 1e9, Rows: map[string]int64{"iterations": 118}, Bytes: map[string]int64{"iterations": 2_006}, Detail: true, Format: 1, Requests: 4}

@@ -16,6 +16,8 @@ type Options struct {
 	Log      *slog.Logger        // one line a request, and every panic; nil: slog.Default()
 	Gatherer prometheus.Gatherer // further metrics for /metrics; may be nil
 	PromQL   http.Handler        // answers below /prometheus/; nil: nothing is there
+	// RemoteWrite takes what a Prometheus sends to /prometheus/api/v1/write; nil: nothing is taken.
+	RemoteWrite http.Handler
 	// Ready says why the server cannot do its work yet, or any more: its log is not recovered, it is overloaded. Nil: it is always ready.
 	Ready func(context.Context) error
 

@@ -164,6 +164,15 @@ var routes = []route{
 		about:  "Takes in the capture file (.wlc) that is the body. What is there already is counted and changes nothing, so an import may be repeated. It answers when what it took is kept.",
 		params: []param{{"name", inQuery, "text", "What the file is called.", "incident.wlc"}},
 		serve:  (*Handler).importCapture},
+	{method: "GET", path: "/targets", name: "listTargets", role: Viewer, answer: &api.TargetList{},
+		about: "Lists the addresses whose metrics pages the server reads: how the last reading of each went, what its page held that had to be left out, and what to do.",
+		ask: func(ctx context.Context, s api.Service, a *arguments) (any, error) {
+			scraper, err := scraper(s)
+			if err != nil {
+				return nil, err
+			}
+			return answer(ctx, a, nothing{}, bare(scraper.Targets))
+		}},
 	{method: "GET", path: "/store", name: "storeState", role: Viewer, answer: &api.StoreState{},
 		about: "Lists the sealed periods, the damaged ones with what is wrong with them, and says how large the log is.",
 		ask: func(ctx context.Context, s api.Service, a *arguments) (any, error) {

@@ -1,0 +1,92 @@
+package exposition
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"mime"
+
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/model/textparse"
+)
+
+// Mended is a page that Prometheus's parser takes.
+type Mended struct {
+	Page     []byte    // the page itself, where nothing was wrong with it
+	Samples  int       // that it has, NaN included
+	Problems []Problem // what was left out or put right
+}
+
+// Mend gives a page of that media type a form that Prometheus takes: lines that it would refuse are left out, as one of them costs it
+// the whole page; a value that is no number stands as NaN; an OpenMetrics page has its end. Protobuf is left as it is, uncounted. A page
+// of which no sample remains, though it says something, has Samples 0 and Problems.
+func Mend(page []byte, mediaType string) Mended {
+	kind, _, _ := mime.ParseMediaType(mediaType)
+	if kind == "application/vnd.google.protobuf" {
+		return Mended{Page: page}
+	}
+	open := kind == "application/openmetrics-text"
+	c := checker{open: open, symbols: labels.NewSymbolTable()}
+	whole := page
+	if n := len(page); !open && n > 0 && page[n-1] != '\n' {
+		whole = append(bytes.Clone(page), '\n')
+	}
+	if c.check(whole) == nil {
+		return Mended{Page: whole, Samples: c.samples}
+	}
+	m := Mended{Page: make([]byte, 0, len(page)+8)}
+	c.samples = 0
+	lines(page, open, func(_ int, line []byte) error {
+		before := c.samples
+		if err := c.check(terminated(line, open)); err != nil {
+			c.samples = before
+			return err
+		}
+		m.Page = append(append(m.Page, line...), '\n')
+		return nil
+	}, func(p Problem) { m.Problems = append(m.Problems, p) })
+	if open {
+		m.Page = append(m.Page, "# EOF\n"...)
+		if !openMetrics(page) {
+			m.Problems = append(m.Problems, Problem{bytes.Count(page, []byte("\n")) + 1, "# EOF", "it does not stand at the end: the page may be cut off"})
+		}
+	}
+	m.Samples = c.samples
+	return m
+}
+
+// checker reads a text as Prometheus's scraper does, and keeps nothing of it.
+type checker struct {
+	open    bool
+	symbols *labels.SymbolTable
+	samples int
+}
+
+func (c *checker) check(b []byte) error {
+	var p textparse.Parser
+	if c.open {
+		p = textparse.NewOpenMetricsParser(b, c.symbols)
+	} else {
+		p = textparse.NewPromParser(b, c.symbols, false)
+	}
+	for {
+		entry, err := p.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if entry != textparse.EntrySeries {
+			continue
+		}
+		c.samples++
+		if series, _, _ := p.Series(); len(series) > 0 && series[0] == '{' { // only there the name may be missing
+			var ls labels.Labels
+			if p.Labels(&ls); !ls.Has(model.MetricNameLabel) {
+				return errNoName
+			}
+		}
+	}
+}

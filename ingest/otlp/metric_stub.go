@@ -1,0 +1,3 @@
+package otlp
+
+var metricMessage, recordMessage = &message{name: "Metric", alone: true}, &message{name: "LogRecord", alone: true}

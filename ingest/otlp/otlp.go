@@ -1,9 +1,10 @@
-// Package otlp decodes OTLP traces, protobuf and JSON, into spans that hold no content. What cannot be taken is refused by name and counted,
+// Package otlp decodes OTLP, protobuf and JSON: traces into spans that hold no content, metrics into points, logs into what is not content of them. What cannot be taken is refused by name and counted,
 // and nothing else is lost by it. No error of this package quotes its input: spans carry prompts.
 package otlp
 
 import (
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"errors"
 	"fmt"
@@ -117,12 +118,20 @@ type Counts struct {
 	Unusable int                // attributes of the allow list whose value cannot be what its name stands for; the field is unknown
 	Oversize int                // attribute values above the limit: measured, not looked into
 	Surplus  int                // attributes beyond the number a span may have
+
+	what string // that is counted; "" is spans
 }
 
 // reject counts a record that is refused by itself.
-func (c *Counts) reject(reason string) {
-	c.Rejected++
-	c.why(reason)
+func (c *Counts) reject(reason string) { c.Reject(1, reason) }
+
+// Reject counts n records that are refused for the same reason, which quotes nothing of them.
+func (c *Counts) Reject(n int, reason string) {
+	c.Rejected += n
+	if c.Why == nil {
+		c.Why = map[string]int{}
+	}
+	c.Why[reason] += n
 }
 
 func (c *Counts) why(reason string) {
@@ -132,17 +141,28 @@ func (c *Counts) why(reason string) {
 	c.Why[reason]++
 }
 
+// Merge adds what others refused.
+func (c *Counts) Merge(o *Counts) {
+	for reason, n := range o.Why {
+		c.Reject(n, reason)
+	}
+}
+
 // PartialSuccess is what a receiver answers with: the number of rejected spans and a sentence. Both are zero where everything was taken.
 func (c *Counts) PartialSuccess() (rejected int64, message string) {
 	if c.Rejected == 0 {
 		return 0, ""
 	}
+	what, most := cmp.Or(c.what, "spans"), ""
 	for r, n := range c.Why {
-		if n >= c.Rejected {
-			return int64(c.Rejected), fmt.Sprintf("%d spans refused: %s", c.Rejected, r)
+		if most == "" || n > c.Why[most] || n == c.Why[most] && r < most {
+			most = r
 		}
 	}
-	return int64(c.Rejected), fmt.Sprintf("%d spans refused, for %d reasons", c.Rejected, len(c.Why))
+	if n := c.Why[most]; n < c.Rejected {
+		return int64(c.Rejected), fmt.Sprintf("%d %s refused, for %d reasons; %d of them: %s", c.Rejected, what, len(c.Why), n, most)
+	}
+	return int64(c.Rejected), fmt.Sprintf("%d %s refused: %s", c.Rejected, what, most)
 }
 
 // Decoder decodes requests. It is not safe for concurrent use; make one a connection or worker.
@@ -150,6 +170,7 @@ type Decoder struct {
 	Limits Limits
 
 	classes  map[string]genai.Class
+	keys     map[string]string
 	gzip     *gzip.Reader
 	inflated bytes.Buffer
 	written  []byte // protobuf made of JSON

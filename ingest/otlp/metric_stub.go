@@ -1,3 +1,0 @@
-package otlp
-
-var metricMessage, recordMessage = &message{name: "Metric", alone: true}, &message{name: "LogRecord", alone: true}

@@ -100,7 +100,7 @@ func (d *Decoder) Metrics(body []byte, e Encoding, gzipped bool, give func(*Orig
 		}
 	})
 	out.Requests++
-	return out, points, nil
+	return out, points + out.Rejected, nil
 }
 
 // pointsIn is how many points a metric holds, and 1 for itself.

@@ -30,7 +30,7 @@ func (r *Receiver) serveGRPC(ctx context.Context, l net.Listener, tlsConfig *tls
 		grpc.ForceServerCodecV2(raw{}),
 		grpc.MaxRecvMsgSize(r.set.Limits.Body), // after decompression as well
 		grpc.MaxConcurrentStreams(64),
-		grpc.ConnectionTimeout(10 * time.Second),
+		grpc.ConnectionTimeout(10*time.Second),
 		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: 15 * time.Minute, Time: time.Minute, Timeout: 20 * time.Second}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
 	)

@@ -5,54 +5,67 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"strings"
 	"testing"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/stats"
 	"google.golang.org/protobuf/encoding/protowire"
-
-	"github.com/whylate/whylate/adapter/genai"
 )
 
-// tapped keeps the messages of a call as they came.
-type tapped struct {
-	grpc.ServerStream
-	keep func([]byte)
+// tap writes the messages that come as they came, each behind its length, into a file a signal.
+type tap struct {
+	t    *testing.T
+	file string
 }
 
-func (t tapped) RecvMsg(m any) error {
-	err := t.ServerStream.RecvMsg(m)
-	if b, ok := m.(*[]byte); ok && err == nil {
-		t.keep(*b)
+type method struct{}
+
+func (tap) TagRPC(ctx context.Context, i *stats.RPCTagInfo) context.Context {
+	return context.WithValue(ctx, method{}, i.FullMethodName)
+}
+
+func (p tap) HandleRPC(ctx context.Context, s stats.RPCStats) {
+	in, ok := s.(*stats.InPayload)
+	if !ok {
+		return
 	}
-	return err
+	name := ctx.Value(method{}).(string)
+	for service, signal := range services {
+		if strings.Contains(name, service) {
+			f, err := os.OpenFile(p.file+"-"+signal.String()+".bin", os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+			if err != nil {
+				p.t.Error(err)
+				return
+			}
+			f.Write(protowire.AppendBytes(nil, *in.Payload.(*[]byte)))
+			f.Close()
+		}
+	}
 }
+func (tap) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
+func (tap) HandleConn(context.Context, stats.ConnStats)                       {}
 
-// With WHYLATE_OTLP_CAPTURE=FILE it listens on WHYLATE_OTLP_LISTEN until it is interrupted, takes in what real senders send, and writes their
-// requests to FILE, each behind its length. That is how the fixtures of testdata were made.
+// With WHYLATE_OTLP_CAPTURE=FILE it listens on WHYLATE_OTLP_LISTEN until it is interrupted, takes in what real senders send, and keeps their
+// requests. That is how the fixtures of testdata were made.
 func TestCapture(t *testing.T) {
 	file := os.Getenv("WHYLATE_OTLP_CAPTURE")
 	if file == "" {
 		t.Skip("WHYLATE_OTLP_CAPTURE names no file")
 	}
-	out, err := os.Create(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer out.Close()
 	l, err := net.Listen("tcp", os.Getenv("WHYLATE_OTLP_LISTEN"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := New(Sinks{Spans: func(_ context.Context, spans []genai.Span) error {
-		for _, s := range spans {
-			t.Logf("%s %s %d attributes", s.Scope.Name, s.Name, len(s.Attrs))
-		}
-		return nil
-	}}, Settings{})
+	var s sink
+	var b book
+	r := New(s.sinks(&b), Settings{})
 	ctx, stop := signal.NotifyContext(t.Context(), os.Interrupt)
 	defer stop()
-	err = r.serveGRPC(ctx, l, nil, nil, grpc.StreamInterceptor(func(srv any, s grpc.ServerStream, _ *grpc.StreamServerInfo, h grpc.StreamHandler) error {
-		return h(srv, tapped{s, func(b []byte) { out.Write(protowire.AppendBytes(nil, b)) }})
-	}))
+	err = r.serveGRPC(ctx, l, nil, nil, grpc.StatsHandler(tap{t, file}))
 	t.Log(err, r.Refusals())
+	for _, x := range s.spans {
+		t.Logf("%s %s %d attributes", x.Scope.Name, x.Name, len(x.Attrs))
+	}
+	t.Logf("%+v\n%s", s.logs, b.text())
 }

@@ -99,7 +99,10 @@ func (s *series) commit() error {
 	return nil
 }
 
-var namer = otlptranslator.MetricNamer{WithMetricSuffixes: true}
+var (
+	namer      = otlptranslator.MetricNamer{WithMetricSuffixes: true}
+	labelNamer = otlptranslator.LabelNamer{}
+)
 
 func typeOf(m *otlp.Metric) otlptranslator.MetricType {
 	switch {
@@ -223,7 +226,7 @@ func (s *series) base(from *otlp.Origin, attributes []otlp.Label) labels.Labels 
 func (s *series) set(a otlp.Label) {
 	name, ok := s.names[a.Name]
 	if !ok {
-		name, _ = (&otlptranslator.LabelNamer{}).Build(a.Name)
+		name, _ = labelNamer.Build(a.Name)
 		if strings.HasPrefix(name, "__") {
 			name = "" // reserved
 		}

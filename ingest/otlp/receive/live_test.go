@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/stats"
+	rpcstats "google.golang.org/grpc/stats"
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
@@ -21,12 +21,12 @@ type tap struct {
 
 type method struct{}
 
-func (tap) TagRPC(ctx context.Context, i *stats.RPCTagInfo) context.Context {
+func (tap) TagRPC(ctx context.Context, i *rpcstats.RPCTagInfo) context.Context {
 	return context.WithValue(ctx, method{}, i.FullMethodName)
 }
 
-func (p tap) HandleRPC(ctx context.Context, s stats.RPCStats) {
-	in, ok := s.(*stats.InPayload)
+func (p tap) HandleRPC(ctx context.Context, s rpcstats.RPCStats) {
+	in, ok := s.(*rpcstats.InPayload)
 	if !ok {
 		return
 	}
@@ -43,8 +43,8 @@ func (p tap) HandleRPC(ctx context.Context, s stats.RPCStats) {
 		}
 	}
 }
-func (tap) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
-func (tap) HandleConn(context.Context, stats.ConnStats)                       {}
+func (tap) TagConn(ctx context.Context, _ *rpcstats.ConnTagInfo) context.Context { return ctx }
+func (tap) HandleConn(context.Context, rpcstats.ConnStats)                       {}
 
 // With WHYLATE_OTLP_CAPTURE=FILE it listens on WHYLATE_OTLP_LISTEN until it is interrupted, takes in what real senders send, and keeps their
 // requests. That is how the fixtures of testdata were made.

@@ -16,6 +16,7 @@ type Options struct {
 	Log      *slog.Logger        // one line a request, and every panic; nil: slog.Default()
 	Gatherer prometheus.Gatherer // further metrics for /metrics; may be nil
 	PromQL   http.Handler        // answers below /prometheus/; nil: nothing is there
+	OTLP     http.Handler        // takes in OpenTelemetry at /v1/traces, /v1/metrics and /v1/logs; nil: nothing is there
 	// Ready says why the server cannot do its work yet, or any more: its log is not recovered, it is overloaded. Nil: it is always ready.
 	Ready func(context.Context) error
 

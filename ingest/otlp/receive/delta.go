@@ -32,6 +32,7 @@ type sums struct {
 	a     *accumulator
 	mine  map[string]*running
 	begun bool // a is locked
+	own   bool // what is added is counted here: it comes once, and may come twice in a millisecond
 }
 
 func (a *accumulator) begin() *sums { return &sums{a: a} }
@@ -48,15 +49,16 @@ func (s *sums) end(stored bool) {
 	s.begun = false
 }
 
-// add adds a delta to its series and gives what it comes to, and since when; or the reason why it cannot be added. One request at a time adds.
-func (s *sums) add(key string, m *otlp.Metric, p *otlp.Point) (sum *otlp.Point, start int64, reason string) {
+// add adds a delta to its series and gives what it comes to, since when, and whether it is the first; or the reason why it cannot be added. One
+// request at a time adds.
+func (s *sums) add(key string, m *otlp.Metric, p *otlp.Point) (sum *otlp.Point, start int64, fresh bool, reason string) {
 	if !s.begun {
 		s.a.mu.Lock()
 		s.begun, s.mine = true, map[string]*running{}
 	}
 	now := s.a.now()
 	if m.Form == otlp.Sum && m.Monotonic && !(p.Value >= 0) {
-		return nil, 0, negative
+		return nil, 0, false, negative
 	}
 	before := s.mine[key]
 	if before == nil {
@@ -64,22 +66,25 @@ func (s *sums) add(key string, m *otlp.Metric, p *otlp.Point) (sum *otlp.Point, 
 	}
 	if before == nil {
 		if !s.a.room(len(s.mine), now) {
-			return nil, 0, crowded
+			return nil, 0, false, crowded
 		}
 		first := &running{point: copied(p), start: int64(p.Start / 1e6), seen: now}
 		s.mine[key] = first
-		return &first.point, first.start, ""
+		return &first.point, first.start, true, ""
 	}
-	if p.Time <= before.point.Time || p.Start > 0 && p.Start < before.point.Time && before.point.Time-p.Start > uint64(time.Millisecond) {
-		return nil, 0, repeated
+	at := p.Time
+	if s.own {
+		at = max(at, before.point.Time+uint64(time.Millisecond))
+	} else if p.Time <= before.point.Time || p.Start > 0 && p.Start < before.point.Time && before.point.Time-p.Start > uint64(time.Millisecond) {
+		return nil, 0, false, repeated
 	}
 	next := &running{point: copied(&before.point), start: before.start, seen: now}
 	if !add(&next.point, p, m) {
-		return nil, 0, otherForm
+		return nil, 0, false, otherForm
 	}
-	next.point.Time = p.Time
+	next.point.Time = at
 	s.mine[key] = next
-	return &next.point, next.start, ""
+	return &next.point, next.start, false, ""
 }
 
 // room reports whether one more series can be added up; where there is none, silent ones go.

@@ -72,7 +72,7 @@ func (r *Receiver) service(name string, s Signal, allow Allow) *grpc.ServiceDesc
 	return &grpc.ServiceDesc{ServiceName: name, HandlerType: (*any)(nil), Streams: []grpc.StreamDesc{{StreamName: "Export", Handler: func(_ any, call grpc.ServerStream) error {
 		a, f := r.export(call, s, allow)
 		if f != nil {
-			r.stats.refuse(s, GRPC, f)
+			r.stats.refuse(s, GRPC, f, r.set.Now())
 			return f.rpc().Err()
 		}
 		b := a.encode(s, otlp.Protobuf)

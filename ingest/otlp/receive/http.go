@@ -66,7 +66,7 @@ func (r *Receiver) serve(w http.ResponseWriter, q *http.Request, s Signal, allow
 		_, _ = w.Write(a.encode(s, e))
 		return
 	}
-	r.stats.refuse(s, HTTP, f)
+	r.stats.refuse(s, HTTP, f, r.set.Now())
 	if f.retry > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(f.retry.Seconds()))))
 	}

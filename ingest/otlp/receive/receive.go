@@ -288,16 +288,17 @@ func failureOf(ctx context.Context, err error) *failure {
 // writeEvaluations adds scores and labels of evaluations up to time series. Names and labels are low in number, ids are not and stay away.
 func (r *Receiver) writeEvaluations(ctx context.Context, records []otlp.LogRecord, counts *otlp.Counts) error {
 	s := r.begin(ctx)
-	s.counts = counts
+	s.counts, s.sums.own = counts, true
 	now := uint64(r.set.Now().UnixNano())
+	before := now - uint64(time.Second) // when a new series was 0
 	for i := range records {
 		e := &records[i].Evaluation
 		about := []otlp.Label{{Name: "gen_ai.evaluation.name", Value: e.Name}, {Name: "gen_ai.response.model", Value: e.Model}}
 		if !math.IsNaN(e.Score) {
-			s.evaluated(records[i].Origin, "gen_ai.evaluation.score", otlp.Point{Labels: about, Time: now, Count: 1, Total: e.Score, HasTotal: true}, otlp.Histogram)
+			s.evaluated(records[i].Origin, "gen_ai.evaluation.score", otlp.Point{Labels: about, Start: before, Time: now, Count: 1, Total: e.Score, HasTotal: true}, otlp.Histogram)
 		}
 		about = append(about, otlp.Label{Name: "gen_ai.evaluation.score.label", Value: e.Label}, otlp.Label{Name: "error.type", Value: e.Error})
-		s.evaluated(records[i].Origin, "gen_ai.evaluation.results", otlp.Point{Labels: about, Time: now, Value: 1}, otlp.Sum)
+		s.evaluated(records[i].Origin, "gen_ai.evaluation.results", otlp.Point{Labels: about, Start: before, Time: now, Value: 1}, otlp.Sum)
 	}
 	s.flush()
 	return s.commit()

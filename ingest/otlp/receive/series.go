@@ -8,9 +8,11 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/otlptranslator"
 	"github.com/prometheus/prometheus/model/histogram"
 	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/model/metadata"
 	"github.com/prometheus/prometheus/model/value"
 	"github.com/prometheus/prometheus/storage"
 
@@ -27,6 +29,7 @@ type series struct {
 	about   map[string]info // what is known of where points come from, to be written once
 	names   map[string]string
 	judged  map[string]*judged // evaluations, added up within the request
+	fresh   bool               // the point is the first of a sum that began at its start
 }
 
 type info struct {
@@ -120,6 +123,21 @@ func typeOf(m *otlp.Metric) otlptranslator.MetricType {
 	return otlptranslator.MetricTypeSummary
 }
 
+// kindOf is a metric's type as Prometheus names it.
+func kindOf(m *otlp.Metric) model.MetricType {
+	switch m.Form {
+	case otlp.Sum:
+		if m.Monotonic {
+			return model.MetricTypeCounter
+		}
+	case otlp.Histogram, otlp.Exponential:
+		return model.MetricTypeHistogram
+	case otlp.Summary:
+		return model.MetricTypeSummary
+	}
+	return model.MetricTypeGauge
+}
+
 // metric appends the points of one metric.
 func (s *series) metric(from *otlp.Origin, m *otlp.Metric, points []otlp.Point) {
 	name, err := namer.Build(otlptranslator.Metric{Name: m.Name, Unit: m.Unit, Type: typeOf(m)})
@@ -127,6 +145,7 @@ func (s *series) metric(from *otlp.Origin, m *otlp.Metric, points []otlp.Point) 
 		s.counts.Reject(len(points), noName)
 		return
 	}
+	_, _ = s.app.UpdateMetadata(0, labels.FromStrings(labels.MetricName, name), metadata.Metadata{Type: kindOf(m), Unit: m.Unit})
 	var same map[string]*otlp.Point
 	for i := range points {
 		if points[i].Dropped {
@@ -171,14 +190,16 @@ func keyOf(p *otlp.Point) string {
 func (s *series) point(name string, from *otlp.Origin, m *otlp.Metric, p *otlp.Point) {
 	base := s.base(from, p.Labels)
 	reason := ""
-	at, start := int64(p.Time/1e6), int64(p.Start/1e6)
+	start := int64(p.Start / 1e6)
+	s.fresh = false
 	if m.Delta && !p.Absent {
 		key := name + "\xff" + string(base.Bytes(nil))
-		if p, start, reason = s.sums.add(key, m, p); reason != "" {
+		if p, start, s.fresh, reason = s.sums.add(key, m, p); reason != "" {
 			s.counts.Reject(1, reason)
 			return
 		}
 	}
+	at := int64(p.Time / 1e6)
 	if m.Form == otlp.Gauge || start >= at {
 		start = 0
 	}
@@ -265,12 +286,21 @@ func (s *series) sample(l labels.Labels, at, start int64, v float64, absent bool
 	if absent {
 		v = math.Float64frombits(value.StaleNaN)
 	} else if start > 0 {
-		_, _ = s.app.AppendSTZeroSample(0, l, at, start) // one that is known already, or too old, is no loss
+		s.zero(l, at, start)
 	}
 	if _, err := s.app.Append(0, l, at, v); err != nil {
 		return reasonOf(err)
 	}
 	return ""
+}
+
+// zero says that a series was 0 at its start, so that its first value counts as a rise. One that is known already, or too old, is no loss.
+func (s *series) zero(l labels.Labels, at, start int64) {
+	if s.fresh {
+		_, _ = s.app.Append(0, l, start, 0)
+		return
+	}
+	_, _ = s.app.AppendSTZeroSample(0, l, at, start)
 }
 
 func (s *series) classic(base labels.Labels, name string, at, start int64, p *otlp.Point) string {

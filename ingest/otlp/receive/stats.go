@@ -1,8 +1,11 @@
 package receive
 
 import (
+	"cmp"
+	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -18,7 +21,7 @@ type stats struct {
 	evaluations, lines, understood, passed atomic.Int64 // of logs
 
 	mu      sync.Mutex
-	refused map[refusal]int64
+	refused map[refusal]*Refusal
 }
 
 type traffic struct {
@@ -32,30 +35,40 @@ type refusal struct {
 	cause     string
 }
 
-func (s *stats) refuse(signal Signal, t Transport, f *failure) {
+func (s *stats) refuse(signal Signal, t Transport, f *failure, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	k := refusal{signal, t, f.cause}
 	if s.refused == nil {
-		s.refused = map[refusal]int64{}
+		s.refused = map[refusal]*Refusal{}
 	}
-	s.refused[refusal{signal, t, f.cause}]++
+	if s.refused[k] == nil {
+		s.refused[k] = &Refusal{Signal: signal.String(), Transport: t.String(), Cause: f.cause}
+	}
+	r := s.refused[k]
+	r.Count, r.Last, r.At = r.Count+1, f.text, now
 }
 
-// Refusal says how many requests were refused for one cause.
+// Refusal says how many requests were refused whole for one cause.
 type Refusal struct {
 	Signal    string
 	Transport string
 	Cause     string
 	Count     int64
+	Last      string // what the last sender was told
+	At        time.Time
 }
 
-// Refusals lists the requests that were refused whole since the start.
+// Refusals lists the requests that were refused since the start, by cause.
 func (r *Receiver) Refusals() (out []Refusal) {
 	r.stats.mu.Lock()
 	defer r.stats.mu.Unlock()
-	for k, n := range r.stats.refused {
-		out = append(out, Refusal{k.signal.String(), k.transport.String(), k.cause, n})
+	for _, f := range r.stats.refused {
+		out = append(out, *f)
 	}
+	slices.SortFunc(out, func(a, b Refusal) int {
+		return cmp.Or(cmp.Compare(a.Signal, b.Signal), cmp.Compare(a.Transport, b.Transport), cmp.Compare(a.Cause, b.Cause))
+	})
 	return out
 }
 

@@ -229,7 +229,7 @@ func TestHTTPRefuses(t *testing.T) {
 			if st := statusOfBody(t, a); a.StatusCode != c.status || codes.Code(st.Code) != c.code || a.Header.Get("Retry-After") != "" || strings.Contains(st.Message, "llm_request") {
 				t.Errorf("%s %s: %s %v", name, path, a.Status, st)
 			}
-			if f := r.Refusals(); len(f) != 1 || f[0] != (Refusal{signal.String(), "http", c.cause, 1}) || r.inFlight.Load() != 0 {
+			if f := r.Refusals(); len(f) != 1 || f[0].Signal != signal.String() || f[0].Transport != "http" || f[0].Cause != c.cause || f[0].Count != 1 || f[0].Last == "" || r.inFlight.Load() != 0 {
 				t.Errorf("%s %s: %v", name, path, f)
 			}
 		}
@@ -498,6 +498,8 @@ func TestLogs(t *testing.T) {
 		for _, want := range []string{
 			`{__name__="gen_ai_evaluation_score_sum", gen_ai_evaluation_name="relevance", job="judge"} 1772700060000 0.75`,
 			`{__name__="gen_ai_evaluation_score_count", gen_ai_evaluation_name="relevance", job="judge"} 1772700060000 2`,
+			`{__name__="gen_ai_evaluation_score_sum", gen_ai_evaluation_name="relevance", job="judge"} 1772700060001 1.5`,
+			`{__name__="gen_ai_evaluation_results_total", gen_ai_evaluation_name="relevance", gen_ai_evaluation_score_label="pass", job="judge"} 1772700059000 0`,
 			`{__name__="gen_ai_evaluation_results_total", gen_ai_evaluation_name="relevance", gen_ai_evaluation_score_label="pass", job="judge"} 1772700060000 1`,
 		} {
 			if !strings.Contains(got, want) {

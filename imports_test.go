@@ -23,6 +23,7 @@ var rows = [][]string{
 	{"store/embedded"},
 	{"ingest", "query"},
 	{"ingest/stream", "ingest/otlp"},
+	{"ingest/otlp/receive"},
 	{"agent"},
 	{"agent/command"},
 	{"diagnose", "experiment", "look", "objective"},

@@ -78,7 +78,7 @@ func (w Who) String() string {
 	return name
 }
 
-var titles = map[string]string{"vllm": "vLLM", "sglang": "SGLang", "trtllm": "TensorRT-LLM", "tgi": "TGI", "llamacpp": "llama.cpp", "dynamo": "Dynamo", "litellm": "LiteLLM", "epp": "llm-d's endpoint picker", "dcgm": "DCGM"}
+var titles = map[string]string{"vllm": "vLLM", "sglang": "SGLang", "trtllm": "TensorRT-LLM", "tgi": "TGI", "llamacpp": "llama.cpp", "dynamo": "Dynamo", "litellm": "LiteLLM", "epp": "llm-d's endpoint picker", "dcgm": "DCGM", "genai": "GenAI instrumentation"}
 
 // Title is how people call a producer.
 func Title(producer string) string { return cmp.Or(titles[producer], producer) }

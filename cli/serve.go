@@ -89,8 +89,9 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger) (err error) 
 	defer func() { err = errors.Join(err, set.Told.Close()) }()
 	var pages scraping
 	set.Targets = pages.targets
+	var otel *telemetry
 	set.Faults = func() []api.Fault {
-		return slices.Concat(faultsOf(files), refusals(agents.Stats()), pages.faults())
+		return slices.Concat(faultsOf(files), refusals(agents.Stats()), pages.faults(), otel.faults())
 	}
 	if c.Rings.Follow {
 		set.Rings = c.Rings.Dir
@@ -137,6 +138,7 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger) (err error) 
 	if err := pages.open(c, series.db, files, log, &opts); err != nil {
 		return err
 	}
+	otel = openTelemetry(c, s, series.db.Appendable("otlp"), tlsConfig, log, &opts)
 	handler := web.New(s, opts)
 
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -179,6 +181,9 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger) (err error) 
 		}
 		part("agents of this host", func(ctx context.Context) error { return agents.Serve(ctx, l) })
 	}
+	if err := otel.listen(c, part); err != nil {
+		return err
+	}
 	<-ctx.Done()
 	parts.Wait()
 	if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {
@@ -204,7 +209,11 @@ func unlimited(d time.Duration) time.Duration {
 }
 
 func serveHTTP(ctx context.Context, h *web.Handler, l net.Listener, t *tls.Config) error {
-	s := h.Server(t)
+	return serveUntil(ctx, h.Server(t), l)
+}
+
+// serveUntil serves until ctx ends, and lets what is under way end for ten seconds.
+func serveUntil(ctx context.Context, s *http.Server, l net.Listener) error {
 	stopped := make(chan struct{})
 	go func() {
 		defer close(stopped)
@@ -214,7 +223,7 @@ func serveHTTP(ctx context.Context, h *web.Handler, l net.Listener, t *tls.Confi
 		s.Shutdown(grace)
 	}()
 	var err error
-	if t != nil {
+	if s.TLSConfig != nil {
 		err = s.ServeTLS(l, "", "")
 	} else {
 		err = s.Serve(l)

@@ -15,6 +15,7 @@ type Config struct {
 	Metrics    Metrics
 	Objectives Objectives
 	Scrape     Scrape
+	OTLP       OTLP
 	Agent      Agent
 
 	layers map[string][]layer // by key, the winner last; what Explain tells

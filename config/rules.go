@@ -44,6 +44,7 @@ func (c *Config) rules() Problems {
 		r.add(Warning, "store.retention.iterations", "is longer than store.retention.requests: iterations would be kept whose requests are gone", "")
 	}
 	r.metricsRules()
+	r.otlpRules()
 	r.reachable("listen.http", c.Listen.HTTP, "tokens_file", "read everything and import")
 	r.reachable("listen.agents", c.Listen.Agents, "listen.agents_tokens", "send records")
 	return r.problems

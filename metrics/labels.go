@@ -36,6 +36,7 @@ const identities = `
 	job instance cluster environment env region zone availability_zone node node_name host hostname Hostname host_name
 	namespace pod pod_name container container_name deployment statefulset daemonset replica replicaset workload service app component team team_alias
 	k8s_cluster_name k8s_namespace_name k8s_pod_name k8s_node_name k8s_container_name k8s_deployment_name
+	k8s_statefulset_name k8s_replicaset_name cloud_region cloud_availability_zone deployment_environment deployment_environment_name container_image_tag
 	service_name service_namespace service_instance_id service_version
 	UUID uuid gpu_uuid GPU_UUID gpu_id gpu_bus_id pci_bus_id device gpu GPU minor_number serial GPU_I_ID gpu_instance_id compute_instance_id
 	engine engine_id engine_index worker worker_id dp_rank tp_rank pp_rank ep_rank moe_ep_rank moe_dp_rank rank dp_size
@@ -53,6 +54,7 @@ const ordinaries = `
 	cpu core socket numa fstype fs_type memory_type sensor chip cause family protocol listener listener_name upstream cluster_name
 	envoy_cluster_name envoy_response_code envoy_response_code_class envoy_response_flags envoy_listener_address envoy_http_conn_manager_prefix
 	provider vendor api_base_host gen_ai_operation_name gen_ai_provider_name gen_ai_system gen_ai_request_model gen_ai_response_model gen_ai_token_type token_type
+	gen_ai_evaluation_name gen_ai_evaluation_score_label telemetry_sdk_language telemetry_sdk_version hw_id hw_type
 	server_address server_port resource pool_name store why from shard lora lora_name adapter max_lora running_lora_adapters waiting_lora_adapters`
 
 // settings are an engine's, as it tells them in labels: numbers of any length.

@@ -72,6 +72,7 @@ var registry = []Signal{
 	{Name: "gen_ai.server.time_to_first_token", Kind: "histogram", Unit: "s", Scope: "engine", Path: "token", Part: "prefill", Owner: "serving", Question: "How long until a request has its first token?", Keep: "rollup", Series: 8192, Add: "sum", From: []Native{
 		{Producer: "dynamo", Name: "dynamo_frontend_time_to_first_token_seconds", Times: 1, Begins: "HTTP handler", Ends: "first chunk from the worker"},
 		{Producer: "epp", Name: "llm_d_epp_request_ttft_seconds", Times: 1, Begins: "ext_proc request", Ends: "first body chunk"},
+		{Producer: "genai", Name: "gen_ai_server_time_to_first_token_seconds", Times: 1, Note: "successes only"},
 		{Producer: "sglang", Name: "sglang:time_to_first_token_seconds", Times: 1, Begins: "tokenizer manager before tokenization", Ends: "first output"},
 		{Producer: "trtllm", Name: "trtllm_time_to_first_token_seconds", Times: 1, Begins: "executor arrival", Ends: "first token in the engine"},
 		{Producer: "trtllm", Name: "time_to_first_token_seconds", Times: 1, Begins: "executor arrival", Ends: "first token in the engine"},
@@ -84,12 +85,14 @@ var registry = []Signal{
 		{Producer: "vllm", Name: "vllm:inter_token_latency_seconds", Times: 1, Note: "one observation a step and sequence"},
 	}},
 	{Name: "gen_ai.server.time_per_output_token", Kind: "histogram", Unit: "s", Scope: "engine", Path: "token", Part: "decode", Owner: "serving", Question: "How fast does an answer come after its first token?", Keep: "rollup", Series: 8192, Add: "sum", From: []Native{
+		{Producer: "genai", Name: "gen_ai_server_time_per_output_token_seconds", Times: 1, Note: "successes only"},
 		{Producer: "trtllm", Name: "trtllm_time_per_output_token_seconds", Times: 1},
 		{Producer: "trtllm", Name: "time_per_output_token_seconds", Times: 1},
 		{Producer: "vllm", Name: "vllm:request_time_per_output_token_seconds", Times: 1, Note: "one observation a request"},
 	}},
 	{Name: "gen_ai.server.request.duration", Kind: "histogram", Unit: "s", Scope: "engine", Path: "request", Part: "", Owner: "serving", Question: "How long does a request take in all?", Keep: "rollup", Series: 8192, Add: "sum", From: []Native{
 		{Producer: "dynamo", Name: "dynamo_frontend_request_duration_seconds", Times: 1},
+		{Producer: "genai", Name: "gen_ai_server_request_duration_seconds", Times: 1},
 		{Producer: "sglang", Name: "sglang:e2e_request_latency_seconds", Times: 1},
 		{Producer: "tgi", Name: "tgi_request_duration", Times: 1, Note: "of successful requests only"},
 		{Producer: "trtllm", Name: "trtllm_e2e_request_latency_seconds", Times: 1},
@@ -392,5 +395,26 @@ var registry = []Signal{
 	{Name: "gpu.row_remap_failed", Kind: "gauge", Unit: "{flag}", Scope: "device", Path: "gpu", Part: "", Owner: "platform", Question: "Is the board to be replaced?", Keep: "detail", Series: 8192, Add: "none", Range: &Range{0, 1}, From: []Native{
 		{Producer: "dcgm", Name: "DCGM_FI_DEV_ROW_REMAP_FAILURE", Times: 1, Until: "4.6"},
 		{Producer: "dcgm", Name: "DCGM_FI_DEV_ROW_REMAP_FAILED", Times: 1},
+	}},
+	{Name: "gen_ai.client.operation.duration", Kind: "histogram", Unit: "s", Scope: "gateway", Path: "request", Part: "", Owner: "serving", Question: "How long does a call take, as its client sees it, retries included?", Keep: "rollup", Series: 8192, Add: "sum", From: []Native{
+		{Producer: "genai", Name: "gen_ai_client_operation_duration_seconds", Times: 1},
+		{Producer: "genai", Name: "gen_ai_client_inference_duration_seconds", Times: 1},
+	}},
+	{Name: "gen_ai.client.time_to_first_chunk", Kind: "histogram", Unit: "s", Scope: "gateway", Path: "request", Part: "", Owner: "serving", Question: "How long until a client has the first chunk of a stream?", Keep: "rollup", Series: 8192, Add: "sum", From: []Native{
+		{Producer: "genai", Name: "gen_ai_client_operation_time_to_first_chunk_seconds", Times: 1},
+		{Producer: "genai", Name: "gen_ai_client_inference_time_to_first_chunk_seconds", Times: 1, Note: "a chunk is no token"},
+	}},
+	{Name: "gen_ai.client.time_per_output_chunk", Kind: "histogram", Unit: "s", Scope: "gateway", Path: "token", Part: "", Owner: "serving", Question: "How long are the gaps between chunks, as the client sees them?", Keep: "rollup", Series: 8192, Add: "sum", From: []Native{
+		{Producer: "genai", Name: "gen_ai_client_operation_time_per_output_chunk_seconds", Times: 1},
+		{Producer: "genai", Name: "gen_ai_client_inference_time_per_output_chunk_seconds", Times: 1},
+	}},
+	{Name: "gen_ai.client.token.usage", Kind: "histogram", Unit: "{token}", Scope: "gateway", Path: "token", Part: "", Owner: "serving", Question: "How many tokens is a call billed for?", Keep: "rollup", Series: 8192, Add: "sum", From: []Native{
+		{Producer: "genai", Name: "gen_ai_client_token_usage", Times: 1, Note: "by gen_ai_token_type"},
+	}},
+	{Name: "gen_ai.evaluation.score", Kind: "histogram", Unit: "1", Scope: "gateway", Path: "quality", Part: "", Owner: "serving", Question: "How are answers judged, by evaluation?", Keep: "rollup", Series: 8192, Add: "sum", From: []Native{
+		{Producer: "genai", Name: "gen_ai_evaluation_score", Times: 1, Note: "made of gen_ai.evaluation.result events: sum and count; the range is the evaluation's own"},
+	}},
+	{Name: "gen_ai.evaluation.results", Kind: "counter", Unit: "{result}", Scope: "gateway", Path: "quality", Part: "", Owner: "serving", Question: "How many answers were judged, and with which label?", Keep: "rollup", Series: 8192, Add: "sum", From: []Native{
+		{Producer: "genai", Name: "gen_ai_evaluation_results_total", Times: 1},
 	}},
 }

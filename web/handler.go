@@ -54,6 +54,11 @@ func New(svc api.Service, opts Options) *Handler {
 	if opts.RemoteWrite != nil {
 		h.mux.HandleFunc(remoteWrite, h.takeSamples)
 	}
+	if opts.OTLP != nil {
+		for _, path := range otlp {
+			h.mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) { h.otlp(w, r, path) })
+		}
+	}
 	h.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		writeProblem(w, &refusal{http.StatusNotFound, api.CodeNoRoute, "there is nothing at " + shown(r.URL.Path), "GET " + base + "/openapi.json lists what there is"})
 	})

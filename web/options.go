@@ -18,6 +18,7 @@ type Options struct {
 	PromQL   http.Handler        // answers below /prometheus/; nil: nothing is there
 	// RemoteWrite takes what a Prometheus sends to /prometheus/api/v1/write; nil: nothing is taken.
 	RemoteWrite http.Handler
+	OTLP        http.Handler // takes in OpenTelemetry at /v1/traces, /v1/metrics and /v1/logs; nil: nothing is there
 	// Ready says why the server cannot do its work yet, or any more: its log is not recovered, it is overloaded. Nil: it is always ready.
 	Ready func(context.Context) error
 

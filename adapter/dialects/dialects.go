@@ -5,6 +5,7 @@ import (
 	"github.com/whylate/whylate/adapter"
 	"github.com/whylate/whylate/adapter/dcgm"
 	"github.com/whylate/whylate/adapter/dynamo"
+	"github.com/whylate/whylate/adapter/genai"
 	"github.com/whylate/whylate/adapter/litellm"
 	"github.com/whylate/whylate/adapter/llamacpp"
 	"github.com/whylate/whylate/adapter/sglang"
@@ -16,7 +17,7 @@ import (
 
 // All are asked in this order whose a family is. TensorRT-LLM comes last: its older servers use names without a prefix.
 var All = []adapter.Adapter{
-	vllm.Metrics, sglang.Metrics, tgi.Metrics, llamacpp.Metrics, dynamo.Metrics, litellm.Metrics, dcgm.Exporter, dcgm.SMI, trtllm.Metrics,
+	vllm.Metrics, sglang.Metrics, tgi.Metrics, llamacpp.Metrics, dynamo.Metrics, litellm.Metrics, genai.Metrics, dcgm.Exporter, dcgm.SMI, trtllm.Metrics,
 }
 
 // Of is the adapter of a family, nil where nobody owns it.

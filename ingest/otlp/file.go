@@ -165,7 +165,7 @@ func sniff(in *bufio.Reader) (Encoding, error) {
 	if head = bytes.TrimLeft(head, " \t\r\n"); len(head) > 0 && head[0] == '{' || len(head) == 0 {
 		return JSON, nil
 	}
-	if b[0] == fieldResourceSpans<<3|2 {
+	if b[0] == fieldResources<<3|2 {
 		return Protobuf, nil
 	}
 	return JSON, refuse(NotTraces, "neither OTLP JSON nor OTLP protobuf")

@@ -1,16 +1,15 @@
-// Package otlp decodes OTLP traces, protobuf and JSON, into spans that hold no content. What cannot be taken is refused by name and counted,
+// Package otlp decodes OTLP, protobuf and JSON: traces into spans that hold no content, metrics into points, logs into what is not content of them. What cannot be taken is refused by name and counted,
 // and nothing else is lost by it. No error of this package quotes its input: spans carry prompts.
 package otlp
 
 import (
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"errors"
 	"fmt"
 	"io"
 	"slices"
-
-	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/whylate/whylate/adapter/genai"
 )
@@ -119,6 +118,20 @@ type Counts struct {
 	Unusable int                // attributes of the allow list whose value cannot be what its name stands for; the field is unknown
 	Oversize int                // attribute values above the limit: measured, not looked into
 	Surplus  int                // attributes beyond the number a span may have
+
+	what string // that is counted; "" is spans
+}
+
+// reject counts a record that is refused by itself.
+func (c *Counts) reject(reason string) { c.Reject(1, reason) }
+
+// Reject counts n records that are refused for the same reason, which quotes nothing of them.
+func (c *Counts) Reject(n int, reason string) {
+	c.Rejected += n
+	if c.Why == nil {
+		c.Why = map[string]int{}
+	}
+	c.Why[reason] += n
 }
 
 func (c *Counts) why(reason string) {
@@ -128,90 +141,132 @@ func (c *Counts) why(reason string) {
 	c.Why[reason]++
 }
 
+// Merge adds what others refused.
+func (c *Counts) Merge(o *Counts) {
+	for reason, n := range o.Why {
+		c.Reject(n, reason)
+	}
+}
+
 // PartialSuccess is what a receiver answers with: the number of rejected spans and a sentence. Both are zero where everything was taken.
 func (c *Counts) PartialSuccess() (rejected int64, message string) {
 	if c.Rejected == 0 {
 		return 0, ""
 	}
+	what, most := cmp.Or(c.what, "spans"), ""
 	for r, n := range c.Why {
-		if n >= c.Rejected {
-			return int64(c.Rejected), fmt.Sprintf("%d spans refused: %s", c.Rejected, r)
+		if most == "" || n > c.Why[most] || n == c.Why[most] && r < most {
+			most = r
 		}
 	}
-	return int64(c.Rejected), fmt.Sprintf("%d spans refused, for %d reasons", c.Rejected, len(c.Why))
+	if n := c.Why[most]; n < c.Rejected {
+		return int64(c.Rejected), fmt.Sprintf("%d %s refused, for %d reasons; %d of them: %s", c.Rejected, what, len(c.Why), n, most)
+	}
+	return int64(c.Rejected), fmt.Sprintf("%d %s refused: %s", c.Rejected, what, most)
 }
 
 // Decoder decodes requests. It is not safe for concurrent use; make one a connection or worker.
 type Decoder struct {
-	Limits  Limits
-	classes map[string]genai.Class
+	Limits Limits
+
+	classes  map[string]genai.Class
+	keys     map[string]string
+	gzip     *gzip.Reader
+	inflated bytes.Buffer
+	written  []byte // protobuf made of JSON
 }
 
 // Decode decodes the body of one request. Spans that cannot be taken are left out and counted; an error, always a *Refused, is for a body
 // of which nothing can be taken.
 func (d *Decoder) Decode(body []byte, e Encoding, gzipped bool) (*Decoded, error) {
 	limits := d.Limits.settled()
-	if len(body) > limits.Body {
-		return nil, refuse(TooLarge, "the request has %d bytes, the limit is %d: send smaller batches", len(body), limits.Body)
-	}
-	if gzipped {
-		var err error
-		if body, err = inflate(body, limits.Body); err != nil {
-			return nil, err
-		}
-	}
 	out := &Decoded{}
+	body, err := d.plain(body, gzipped, limits)
+	if err != nil {
+		return nil, err
+	}
 	return out, d.decode(out, body, e, limits)
 }
 
-func inflate(body []byte, limit int) ([]byte, error) {
-	r, err := gzip.NewReader(bytes.NewReader(body))
+// plain is a body without its compression. What it gives is valid until the next one.
+func (d *Decoder) plain(body []byte, gzipped bool, limits Limits) ([]byte, error) {
+	d.shrink()
+	if len(body) > limits.Body {
+		return nil, refuse(TooLarge, "the request has %d bytes, the limit is %d: send smaller batches", len(body), limits.Body)
+	}
+	if !gzipped {
+		return body, nil
+	}
+	err := error(nil)
+	if d.gzip == nil {
+		d.gzip, err = gzip.NewReader(bytes.NewReader(body))
+	} else {
+		err = d.gzip.Reset(bytes.NewReader(body))
+	}
 	if err != nil {
+		d.gzip = nil
 		return nil, refuse(Malformed, "the body is not gzip, though its encoding says so")
 	}
-	plain, err := io.ReadAll(io.LimitReader(r, int64(limit)+1))
-	switch {
-	case len(plain) > limit:
-		return nil, refuse(TooLarge, "the request has more than %d bytes after decompression: send smaller batches", limit)
+	d.inflated.Reset()
+	_, err = d.inflated.ReadFrom(io.LimitReader(d.gzip, int64(limits.Body)+1))
+	switch n := d.inflated.Len(); {
+	case n > limits.Body:
+		return nil, refuse(TooLarge, "the request has more than %d bytes after decompression: send smaller batches", limits.Body)
 	case errors.Is(err, io.ErrUnexpectedEOF):
-		return nil, refuse(Truncated, "the gzip stream ends in the middle, after %d bytes of content", len(plain))
+		return nil, refuse(Truncated, "the gzip stream ends in the middle, after %d bytes of content", n)
 	case err != nil:
-		return nil, refuse(Malformed, "the gzip stream is damaged after %d bytes of content", len(plain))
+		return nil, refuse(Malformed, "the gzip stream is damaged after %d bytes of content", n)
 	}
-	return plain, nil
+	return d.inflated.Bytes(), nil
 }
 
-// decode decodes a plain body into out, span by span.
-func (d *Decoder) decode(out *Decoded, body []byte, e Encoding, limits Limits) error {
-	survey, read := surveyProto, decodeProto
-	if e == JSON {
-		survey, read = surveyJSON, decodeJSON
+// keepsBuffer is how large a buffer may be that is kept for the next request.
+const keepsBuffer = 4 << 20
+
+func (d *Decoder) shrink() {
+	if d.inflated.Cap() > keepsBuffer {
+		d.inflated = bytes.Buffer{}
 	}
-	spans, err := survey(body, limits)
+	if cap(d.written) > keepsBuffer {
+		d.written = nil
+	}
+}
+
+// decode decodes a body that is not compressed into out, span by span.
+func (d *Decoder) decode(out *Decoded, body []byte, e Encoding, limits Limits) error {
+	body, err := d.proto(body, e, tracesRequest, limits)
+	if err != nil {
+		return err
+	}
+	spans, err := surveySpans(body, limits)
 	if err != nil {
 		return err
 	}
 	k := keeper{d: d, out: &out.Counts, limits: limits}
-	if e == Protobuf {
-		out.Spans = slices.Grow(out.Spans, spans)
-	}
-	err = read(body, limits, k.block, func(s *span, ok bool) {
+	out.Spans = slices.Grow(out.Spans, spans)
+	var s span
+	walk(body, limits, k.block, func(b []byte) {
 		switch {
-		case !ok:
-			out.Rejected++
-			out.why("a field of the span has a wrong type or length (ids are 16 and 8 bytes; hex in JSON)")
+		case !s.read(b, limits):
+			out.reject("a field of the span has a wrong type or length (ids are 16 and 8 bytes; hex in JSON)")
 		case empty(s.trace) || empty(s.id):
-			out.Rejected++
-			out.why("a span without a trace id or span id")
+			out.reject("a span without a trace id or span id")
 		default:
 			out.Spans = append(out.Spans, genai.Span{Resource: k.resource, Scope: k.scope})
-			k.span(&out.Spans[len(out.Spans)-1], s)
+			k.span(&out.Spans[len(out.Spans)-1], &s)
 		}
 	})
-	if err == nil {
-		out.Requests++
+	out.Requests++
+	return nil
+}
+
+// proto is a request as protobuf. What it gives is valid until the next one.
+func (d *Decoder) proto(body []byte, e Encoding, root *message, limits Limits) (_ []byte, err error) {
+	if e == Protobuf {
+		return body, nil
 	}
-	return err
+	d.written, err = transcode(body, d.written[:0], root, limits)
+	return d.written, err
 }
 
 func empty(id []byte) bool {
@@ -221,43 +276,4 @@ func empty(id []byte) bool {
 		}
 	}
 	return true
-}
-
-// decodeProto reads a request that was surveyed: block for each scope of a resource, each for its spans, which are read into the same memory.
-func decodeProto(body []byte, limits Limits, block func(resource []pair, scope, version []byte), each func(s *span, ok bool)) error {
-	var s span
-	eachField(body, func(n protowire.Number, rs []byte) bool {
-		if n != fieldResourceSpans {
-			return true
-		}
-		var resource []pair
-		eachField(rs, func(n protowire.Number, r []byte) bool {
-			if n == fieldResource {
-				resource = attributesOf(r, fieldAttributes, limits)
-			}
-			return true
-		})
-		return eachField(rs, func(n protowire.Number, ss []byte) bool {
-			if n != fieldScopeSpans {
-				return true
-			}
-			var scope [3][]byte
-			eachField(ss, func(n protowire.Number, b []byte) bool {
-				return n != fieldScope || eachField(b, func(n protowire.Number, f []byte) bool {
-					if n < 3 {
-						scope[n] = f // name is 1, version 2
-					}
-					return true
-				})
-			})
-			block(resource, scope[1], scope[2])
-			return eachField(ss, func(n protowire.Number, b []byte) bool {
-				if n == fieldSpan {
-					each(&s, s.read(b, limits))
-				}
-				return true
-			})
-		})
-	})
-	return nil
 }

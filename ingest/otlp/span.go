@@ -26,20 +26,77 @@ type event struct {
 	attributes []pair
 }
 
-// Fields of ExportTraceServiceRequest and what is in it.
+// Fields of an Export…ServiceRequest and what is in it: the same numbers for every signal.
 const (
-	fieldResourceSpans = 1
-	fieldResource      = 1 // of ResourceSpans
-	fieldScopeSpans    = 2
-	fieldScope         = 1 // of ScopeSpans
-	fieldSpan          = 2
-	fieldAttributes    = 1 // of Resource
+	fieldResources  = 1
+	fieldResource   = 1 // of ResourceSpans, ResourceMetrics, ResourceLogs
+	fieldScopes     = 2
+	fieldScope      = 1 // of ScopeSpans, …
+	fieldItem       = 2 // a span, a metric, a record
+	fieldAttributes = 1 // of Resource
 
 	spanTrace, spanID, spanState, spanParent, spanName, spanKind            = 1, 2, 3, 4, 5, 6
 	spanStart, spanEnd, spanAttributes, spanDropped, spanEvents, spanStatus = 7, 8, 9, 10, 11, 15
 	eventTime, eventName, eventAttributes                                   = 1, 2, 3
 	statusMessage, statusCode                                               = 2, 3
 )
+
+// walk reads a request that was surveyed: block for each scope of a resource that holds something, item for each span, metric or record.
+func walk(body []byte, limits Limits, block func(resource []pair, scope, version []byte), item func([]byte)) {
+	eachField(body, func(n protowire.Number, rs []byte) bool {
+		if n != fieldResources {
+			return true
+		}
+		var resource []pair
+		read := false
+		return eachField(rs, func(n protowire.Number, ss []byte) bool {
+			if n != fieldScopes {
+				return true
+			}
+			begun := false
+			return eachField(ss, func(n protowire.Number, b []byte) bool {
+				if n != fieldItem {
+					return true
+				}
+				if !read {
+					resource, read = resourceAttributes(rs, limits), true
+				}
+				if !begun {
+					scope, version := scopeOf(ss)
+					block(resource, scope, version)
+					begun = true
+				}
+				item(b)
+				return true
+			})
+		})
+	})
+}
+
+func resourceAttributes(rs []byte, limits Limits) (pairs []pair) {
+	eachField(rs, func(n protowire.Number, r []byte) bool {
+		if n == fieldResource {
+			pairs = attributesOf(r, fieldAttributes, limits)
+		}
+		return true
+	})
+	return pairs
+}
+
+func scopeOf(ss []byte) (name, version []byte) {
+	eachField(ss, func(n protowire.Number, b []byte) bool {
+		return n != fieldScope || eachField(b, func(n protowire.Number, f []byte) bool {
+			switch n {
+			case 1:
+				name = f
+			case 2:
+				version = f
+			}
+			return true
+		})
+	})
+	return name, version
+}
 
 // eachField calls f for every field of a message that has a length. It is false where the message is damaged or f says so.
 func eachField(b []byte, f func(n protowire.Number, value []byte) bool) bool {

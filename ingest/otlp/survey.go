@@ -6,75 +6,33 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// A body is surveyed before it is decoded: two bytes of it can become a hundred of memory (an empty span, an empty attribute), and nesting is
-// not bounded by its size. The survey reads it once and allocates nothing.
+// A body is surveyed before it is decoded: two bytes of it can become a hundred of memory (an empty span). The survey reads it once and
+// allocates nothing.
 
-// surveyProto counts the spans; what is in them is read one by one and costs nothing that is not kept.
-func surveyProto(body []byte, limits Limits) (spans int, err error) {
+// surveySpans counts the spans; what is in them is read one by one and costs nothing that is not kept.
+func surveySpans(body []byte, limits Limits) (spans int, err error) {
+	return survey(body, limits, func([]byte) int { return 1 })
+}
+
+// survey adds up what the items of a request weigh.
+func survey(body []byte, limits Limits, weigh func(item []byte) int) (sum int, err error) {
 	whole := eachField(body, func(n protowire.Number, block []byte) bool {
-		return n != fieldResourceSpans || eachField(block, func(n protowire.Number, block []byte) bool {
-			return n != fieldScopeSpans || eachField(block, func(n protowire.Number, _ []byte) bool {
-				if n == fieldSpan {
-					spans++
+		return n != fieldResources || eachField(block, func(n protowire.Number, block []byte) bool {
+			return n != fieldScopes || eachField(block, func(n protowire.Number, item []byte) bool {
+				if n == fieldItem {
+					sum += weigh(item)
 				}
-				return spans <= limits.Spans
+				return sum <= limits.Spans
 			})
 		})
 	})
-	if spans > limits.Spans {
-		return spans, tooMany(limits)
+	if sum > limits.Spans {
+		return sum, refuse(TooMany, "more than %d records in one request: send smaller batches", limits.Spans)
 	}
 	if !whole {
-		return spans, refuse(Malformed, "protobuf that ends in the middle of a field or has a damaged tag")
+		return sum, refuse(Malformed, "protobuf that ends in the middle of a field or has a damaged tag")
 	}
-	return spans, nil
-}
-
-func tooMany(limits Limits) error {
-	return refuse(TooMany, "more than %d spans, or %d objects within spans, in one request: send smaller batches", limits.Spans, limits.Objects)
-}
-
-// surveyJSON bounds depth and number of objects. In a request a span is at depth 7; what is above costs as much as a span, what is below as
-// much as an attribute.
-func surveyJSON(body []byte, limits Limits) (spans int, err error) {
-	const spanDepth = 7
-	inside, depth, text := 0, 0, false
-	for i := 0; i < len(body); i++ {
-		c := body[i]
-		if text {
-			switch c {
-			case '\\':
-				i++
-			case '"':
-				text = false
-			}
-			continue
-		}
-		switch c {
-		case '"':
-			text = true
-		case '{', '[':
-			if depth++; depth > limits.Depth {
-				return spans, refuse(TooDeep, "JSON nested more than %d deep at byte %d", limits.Depth, i)
-			}
-			if depth <= spanDepth {
-				spans++
-			} else {
-				inside++
-			}
-			if spans > limits.Spans || inside > limits.Objects {
-				return spans, tooMany(limits)
-			}
-		case '}', ']':
-			if depth--; depth == 0 && len(bytes.TrimSpace(body[i+1:])) > 0 {
-				return spans, refuse(Malformed, "something follows the request at byte %d: one request a line, or one a body", i+1)
-			}
-		}
-	}
-	if text || depth > 0 {
-		return spans, refuse(Truncated, "JSON that ends in the middle, after %d bytes", len(body))
-	}
-	return spans, nil
+	return sum, nil
 }
 
 // documents cuts JSON values that follow each other.

@@ -140,6 +140,10 @@ func answers(t *testing.T, data string) []byte {
 		if err != nil {
 			t.Fatal(err)
 		}
+		if r.Row.Level == 1 {
+			out[r.Row.TraceID] = map[string]any{"row": got.Row, "call": storetest.Told(t, s, r.Row.TraceID)}
+			continue
+		}
 		facts := map[string]any{"row": got.Row, "iterations": len(got.Engine.Iterations), "busy": sumsThen(got.Engine.Between(got.Engine.First, got.Engine.Last()))}
 		if l := got.Request.Labels; l != (ledger.Labels{}) {
 			facts["labels"] = l
@@ -198,6 +202,7 @@ func writeBackcompat(t *testing.T, dir string) {
 	}
 	book := storetest.Facts(storetest.Random(t, 8, 120))
 	storetest.SealAll(t, s, book, 50, 120)
+	storetest.SealCalls(t, s, storetest.Spans(0, 20), 3)
 	for _, batch := range storetest.Frames(t, 8, 20, 20) {
 		if _, err := s.Append(ctx, batch); err != nil {
 			t.Fatal(err)

@@ -26,6 +26,9 @@ type content struct {
 	evictions   []store.EvictionRow
 	requests    []store.RequestRow
 	clients     []store.ClientRow
+	calls       []store.CallRow
+	callParts   []store.CallPartRow
+	callSpans   []store.CallSpanRow
 	gaps        []store.GapRow
 	ids         []store.IDRow
 	filter      []byte
@@ -69,11 +72,12 @@ func contentOf(p *store.Period, b before) (*content, error) {
 	for _, r := range w.requests {
 		w.requestRow(r)
 	}
+	calls := c.callRows(p.Calls, p.Batch)
 	for _, g := range p.Gaps {
 		c.gaps = append(c.gaps, store.GapRow{Engine: w.key, Producer: g.Producer, First: int64(g.From), Last: int64(g.To), Count: int64(g.Count), At: g.At, Why: g.Why, Remedy: g.Remedy})
 	}
 	slices.SortStableFunc(c.gaps, func(x, y store.GapRow) int { return cmp.Compare(x.At, y.At) })
-	c.index(w.requests)
+	c.index(append(w.requests, calls...))
 	return c, nil
 }
 

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -92,14 +93,15 @@ func (s Settings) withDefaults() Settings {
 // when what they tell is over into sealed periods. It is an [api.Service], an [api.Importer] and an [api.Keeper].
 type Server struct {
 	*Keeper
-	set   Settings
-	store store.Store
-	hot   *hot
-	feed  *api.Feed
-	queue chan batch   // on disk, not taken up yet
-	bytes atomic.Int64 // of them
-	order sourceLocks  // held from the disk to the queue
-	spans *spans
+	set       Settings
+	store     store.Store
+	hot       *hot
+	feed      *api.Feed
+	queue     chan batch   // on disk, not taken up yet
+	bytes     atomic.Int64 // of them
+	order     sourceLocks  // held from the disk to the queue
+	spans     *spans
+	liveCalls live
 
 	mu     sync.Mutex
 	sealed map[ledger.EngineID]uint64 // iterations up to here are sealed
@@ -328,10 +330,14 @@ func (s *Server) Durable(_ context.Context, source wire.Source) (uint64, error) 
 // Import implements [api.Importer].
 func (s *Server) Import(ctx context.Context, q api.ImportQuery, in io.Reader) (*api.ImportResult, error) {
 	counted := &counting{in: in}
+	file := bufio.NewReader(counted)
+	if looksLikeSpans(file) {
+		return s.importSpans(ctx, q.Name, counted, file)
+	}
 	before := s.store.LogInfo()
 	b := &batching{ctx: ctx, accept: s.accept}
 	gaps := &countingGaps{batching: b}
-	if err := readCapture(counted, q.Name, gaps); err != nil {
+	if err := readCapture(file, q.Name, gaps); err != nil {
 		return nil, err
 	}
 	if err := b.flush(); err != nil {

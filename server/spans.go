@@ -69,21 +69,22 @@ func (s *Server) AcceptSpans(ctx context.Context, list []genai.Span) error {
 	if !s.ready.Load() {
 		return fmt.Errorf("%w: the log is still being read", stream.ErrOverloaded)
 	}
-	err := s.spans.accept(ctx, list)
+	_, err := s.spans.accept(ctx, list)
 	if err != nil && !errors.Is(err, stream.ErrOverloaded) && ctx.Err() == nil {
 		s.faults.note("append to the log of spans", err, s.set.Now())
 	}
 	return err
 }
 
-func (s *spans) accept(ctx context.Context, list []genai.Span) error {
+// accept returns how many of the spans are new.
+func (s *spans) accept(ctx context.Context, list []genai.Span) (fresh int, err error) {
 	list = s.traces.unknown(list)
 	if len(list) == 0 {
-		return nil
+		return 0, nil
 	}
 	if n := s.traces.size() + int(s.waiting.Load()); n > 2*s.set.HotSpans {
 		s.refused.Add(uint64(len(list)))
-		return fmt.Errorf("%w: %d spans wait to be sealed", stream.ErrOverloaded, n)
+		return 0, fmt.Errorf("%w: %d spans wait to be sealed", stream.ErrOverloaded, n)
 	}
 	s.waiting.Add(int64(len(list)))
 	b := &spanBatch{chunks: encodeSpans(nil, list), done: make(chan struct{})}
@@ -96,9 +97,9 @@ func (s *spans) accept(ctx context.Context, list []genai.Span) error {
 	s.mu.Unlock()
 	select {
 	case <-b.done:
-		return b.err
+		return len(list), b.err
 	case <-ctx.Done(): // they may become durable all the same: sent again they are duplicates
-		return ctx.Err()
+		return 0, ctx.Err()
 	}
 }
 

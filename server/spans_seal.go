@@ -74,12 +74,19 @@ func (s *Server) sealTraces(ctx context.Context, list []*trace, through uint64) 
 	t.mu.Unlock()
 	v := genai.CallsAfter(spans, clk)
 	p := &store.Period{Batch: through}
+	views, err := s.standings(ctx, v.Calls)
+	if err != nil {
+		return err
+	}
 	amended := 0
 	for _, c := range v.Calls {
 		k := store.Call{Call: c}
-		if late[c.Trace] && t.amends(c) {
+		switch {
+		case late[c.Trace] && t.amends(c):
 			k.As = store.Amendment
 			amended++
+		case views[c]:
+			k.As = store.View
 		}
 		p.Calls = append(p.Calls, k)
 		for _, id := range c.Came { // it is found under that trace too, and known to be sealed

@@ -20,6 +20,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/whylate/whylate/adapter/genai"
+	"github.com/whylate/whylate/api"
 	"github.com/whylate/whylate/ingest/stream"
 	"github.com/whylate/whylate/internal/vfs"
 	"github.com/whylate/whylate/store"
@@ -520,5 +521,34 @@ func holdsOnceOrAmended(t *testing.T, s *Server, now *time.Time, acknowledged ma
 				t.Fatalf("span %s (%s) of call %d is there %d times", sp.ID, sp.Name, k, n)
 			}
 		}
+	}
+}
+
+// A file of traces is imported like a capture; once more it changes nothing, and what is no trace is refused by name.
+func TestImportTraces(t *testing.T) {
+	ctx := context.Background()
+	paths, err := filepath.Glob("../testdata/cases/*.otlp.json*")
+	if err != nil || len(paths) == 0 {
+		t.Fatal("no traces to import", err)
+	}
+	now := time.Unix(1_900_000_000, 0)
+	s, stop := mustSpanServer(t, vfs.NewMemory(), &now, Settings{})
+	defer stop()
+	for _, path := range paths {
+		for again := range 2 {
+			in, err := os.Open(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r, err := s.Import(ctx, api.ImportQuery{Name: path}, in)
+			in.Close()
+			if err != nil || r.Spans == 0 || r.New+r.Duplicate != r.Spans || again == 1 && r.New != 0 {
+				t.Errorf("%s: %+v, %v", path, r, err)
+			}
+		}
+	}
+	var bad *api.InvalidArgument
+	if _, err := s.Import(ctx, api.ImportQuery{Name: "x"}, strings.NewReader("{\"x\": [")); !errors.As(err, &bad) {
+		t.Errorf("no traces: %v", err)
 	}
 }

@@ -244,6 +244,7 @@ type RequestRow struct {
 	ClassLabel   string  `parquet:"class_label,dict" unit:"" doc:"keyed hash of its class, as above"`
 	Route        string  `parquet:"route_label,dict" unit:"" doc:"keyed hash of its route, as above"`
 	Level        int32   `parquet:"level,dict" unit:"" doc:"1 = told by spans alone, see calls; 0 = by the front end and the scheduler, or sealed before format 4"`
+	Threshold    int64   `parquet:"threshold,delta" unit:"" doc:"of level 1: it was kept with probability 1 − threshold / 2^56 and stands for the inverse of that; −1 = not said, denominator unknown"`
 }
 
 // CallRow is one model call as spans of any producer tell it: level L1. Its request row has ids, times, sums of parts and tokens.
@@ -296,7 +297,6 @@ type CallRow struct {
 	Retracted  int32    `parquet:"retracted,dict" unit:"" doc:"times it lost its place in the engine"`
 	Gap        int64    `parquet:"gap_ns,delta" unit:"ns" doc:"time of which telemetry is known to be missing"`
 	GapWhy     string   `parquet:"gap_why,dict" unit:"" doc:"what is missing"`
-	Threshold  int64    `parquet:"threshold,delta" unit:"" doc:"it was kept with probability 1 − threshold / 2^56 and stands for the inverse; −1 = not said: denominator unknown"`
 	Contents   int32    `parquet:"content_attributes,dict" unit:"" doc:"with prompts and answers, which are not kept"`
 	Content    int64    `parquet:"content_bytes,delta" unit:"B" doc:"of them"`
 	Roles      []int32  `parquet:"content_roles,list" parquet-element:",dict" unit:"messages" doc:"of system, user, assistant, tool, others; empty = none"`

@@ -96,7 +96,7 @@ func (s *Span) homeless() string {
 	if s.Parent != (SpanID{}) || s.Name != "llm_request" || s.Open() {
 		return ""
 	}
-	return plainID(s.Text(RequestID))
+	return PlainID(s.Text(RequestID))
 }
 
 // Kin gives the ids by which a span may belong to a call of another trace: whoever has one that looks for a home is mapped together with
@@ -107,7 +107,7 @@ func (s *Span) Kin(each func(id string, looksForHome bool)) {
 		return
 	}
 	for _, f := range []Field{RequestID, ResponseID} {
-		if id := plainID(s.Text(f)); id != "" {
+		if id := PlainID(s.Text(f)); id != "" {
 			each(id, false)
 		}
 	}
@@ -129,7 +129,7 @@ func adopt(spans []Span) []Span {
 	for i := range spans {
 		s := &spans[i]
 		for _, f := range []Field{RequestID, ResponseID} {
-			for _, h := range homeless[plainID(s.Text(f))] {
+			for _, h := range homeless[PlainID(s.Text(f))] {
 				e := &spans[h]
 				if s.Trace == e.Trace || s.Start > e.Start || s.Start <= 0 || s.Kind == Internal || s.Name == "llm_request" || !s.Open() && s.End < e.Start {
 					continue

@@ -32,65 +32,11 @@ func (c *content) callRows(calls []store.Call, batch uint64) (found []*ledger.Re
 		}
 		r.Parts, r.Spans = int32(len(k.Lines)), int32(len(k.Layers))
 		c.calls = append(c.calls, r)
-		row := callRequest(k)
+		row := store.RowOfCall(k)
 		c.requests = append(c.requests, row)
 		found = append(found, requestOf(&row, nil))
 	}
 	return found
-}
-
-// callRequest is a call as a row of requests: in its sums like any other.
-func callRequest(k store.Call) store.RequestRow {
-	r := store.RequestRow{Level: 1, From: k.Start, Received: k.Start, State: string(account.Finished), RequestID: k.RequestID, ResponseID: k.ResponseID, TraceID: k.Trace.String()}
-	if k.E2E.Known {
-		r.E2E = k.E2E.NS
-	}
-	for _, f := range k.First {
-		if f.Standing == genai.Measured {
-			r.TTFT, r.TTFTEnds = f.NS, f.To
-			break
-		}
-	}
-	if k.Input.Known {
-		r.Prompt = int32(k.Input.N)
-	}
-	if k.Cached.Known {
-		r.Cached = int32(k.Cached.N)
-	}
-	if k.Output.Known {
-		r.Output, r.TailOutput = int32(k.Output.N), int32(k.Output.N)
-		if n := k.Output.N; n > 1 && r.TTFT > 0 && r.E2E > r.TTFT && k.Sequences == 1 {
-			r.TPOT = (r.E2E - r.TTFT) / (n - 1)
-		}
-	}
-	switch k.Outcome {
-	case genai.Complete:
-		r.End = int32(ledger.EndComplete)
-	case genai.Aborted:
-		r.End = int32(ledger.EndDisconnect)
-	case genai.Errored:
-		r.End = int32(ledger.EndError)
-	}
-	if len(k.Layers) > 0 {
-		code, _ := k.Layers[0].Span.Number(genai.HTTPStatus)
-		r.Status = int32(code)
-	}
-	parts := partColumns(&r)
-	for _, l := range k.Lines {
-		if i := slices.Index(account.Parts, l.Part); i >= 0 {
-			*parts[i] += l.NS
-			if l.Standing != genai.Unknown {
-				r.Seen |= 1 << i
-			}
-		}
-	}
-	switch k.As {
-	case store.Own:
-		r.Seen |= 1 << slices.Index(account.Parts, account.Unexplained) // a list passes over what has no part
-	default:
-		r.Seen = 0
-	}
-	return r
 }
 
 // describeCall fills in what is said of a call as a whole.
@@ -130,7 +76,6 @@ func describeCall(r *store.CallRow, c *genai.Call) {
 	}
 	r.Open, r.Chunks, r.Retracted = int32(c.Open), int32(c.Chunks), int32(c.Retracted)
 	r.Gap, r.GapWhy = c.Gap.NS, c.Gap.Why
-	r.Threshold = known(int64(c.Threshold.T), c.Threshold.Known)
 	if n := c.Content; n.Attributes > 0 {
 		r.Contents, r.Content, r.Cut, r.Oversized = int32(n.Attributes), n.Bytes, int32(n.Truncated), int32(n.Oversized)
 		if n.Roles != (genai.Roles{}) {
@@ -195,9 +140,7 @@ func callOf(q *store.RequestRow, r *store.CallRow, parts []store.CallPartRow, sp
 	_, _ = hex.Decode(c.Trace[:], []byte(q.TraceID))
 	_, _ = hex.Decode(c.MissingParent[:], []byte(r.Missing))
 	c.Input.Views = int(r.InputViews)
-	if r.Threshold >= 0 {
-		c.Threshold = genai.Threshold{T: uint64(r.Threshold), Known: true}
-	}
+	c.Threshold = q.SampledAt()
 	for _, s := range r.Shapes {
 		c.Shapes = append(c.Shapes, genai.Shape(s))
 	}

@@ -79,13 +79,26 @@ type ExplainQuery struct {
 type RequestList struct {
 	Matched    int               `json:"matched"` // before the limit
 	Requests   []RequestRow      `json:"requests"`
-	Statement  account.Statement `json:"statement"` // of all that matched
+	Statement  account.Statement `json:"statement"`       // of all that matched
+	Calls      *CallStatement    `json:"calls,omitempty"` // of the listed ones that spans alone tell of; none if there is none
 	ClientOnly int               `json:"client_only"`
 	Next       string            `json:"next_page,omitempty"` // names the page that follows; "" = this is the last
 }
 
+// CallStatement says of how many requests the calls of a list (level L1) speak: tracers keep a sample.
+type CallStatement struct {
+	Calls       int     `json:"calls"`                    // that are listed
+	Known       bool    `json:"denominator_known"`        // each says with what probability it was kept
+	Estimate    float64 `json:"stand_for,omitempty"`      // sum of their weights
+	Error       float64 `json:"standard_error,omitempty"` // of that
+	Denominator string  `json:"denominator"`              // in words
+	E2E         int64   `json:"mean_e2e_ns"`              // of those listed, unweighted
+}
+
 // RequestRow is one request in a list.
 type RequestRow struct {
+	Level       int                 `json:"level,omitempty"`  // 1 = spans alone tell of it (L1); none = front end and scheduler do
+	Weight      float64             `json:"weight,omitempty"` // of level 1: how many requests it stands for; 0 = denominator unknown
 	Name        string              `json:"name"`
 	IDs         []string            `json:"ids"`
 	Class       string              `json:"class,omitempty"`

@@ -65,4 +65,5 @@ type ImportResult struct {
 	Duplicate uint64 `json:"duplicate_frames"` // that were
 	Refused   uint64 `json:"refused_frames"`   // that could not be right
 	Gaps      int    `json:"gaps"`             // gap records in it
+	Spans     uint64 `json:"spans,omitempty"`  // in it, of a file of traces: then the counts above are of spans, and sources are requests to export
 }

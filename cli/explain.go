@@ -94,6 +94,27 @@ func (e *env) printTTFT(a *account.Account) {
 	}
 }
 
+// printCall prints what spans tell of a request: its way, span by span, and its parts.
+func (e *env) printCall(c *diagnose.Call) {
+	head := "WHAT SPANS TELL (" + c.Level + ")"
+	if c.Amendment {
+		head += ", of spans that came after the call had been sealed"
+	}
+	fmt.Fprintln(e.out, "\n"+e.bold(head))
+	fmt.Fprintln(e.out, c.Text)
+	for i, s := range c.Spans {
+		took := "never ended"
+		if s.Duration >= 0 {
+			took = diagnose.Span(s.Duration)
+		}
+		line := fmt.Sprintf("%s%s · %s · %s", strings.Repeat("  ", min(i, 8)), s.Name, cmp.Or(s.Scope, s.Service, "an unnamed scope"), took)
+		if s.Shift != 0 {
+			line += fmt.Sprintf(" · its clock corrected by %s ± %s", diagnose.Span(s.Shift), diagnose.Span(s.Half))
+		}
+		fmt.Fprintln(e.out, "  "+line)
+	}
+}
+
 func (e *env) printExplanation(x *diagnose.Explanation) {
 	r, a := x.Request, x.Account
 	fmt.Fprintln(e.out, e.bold(wrap(x.Headline, "", width)))
@@ -179,9 +200,12 @@ func (e *env) printExplanation(x *diagnose.Explanation) {
 	}
 
 	fmt.Fprintln(e.out)
-	if len(x.Findings) == 0 {
+	switch {
+	case x.Basis.Level == "L1" && len(x.Calls) > 0:
+		fmt.Fprintln(e.out, "Who made it late cannot be said from spans alone.")
+	case len(x.Findings) == 0:
 		fmt.Fprintln(e.out, "Nothing stands out; nobody is to blame.")
-	} else {
+	default:
 		fmt.Fprintln(e.out, e.bold("WHY"))
 	}
 	for i, f := range x.Findings {
@@ -196,6 +220,9 @@ func (e *env) printExplanation(x *diagnose.Explanation) {
 		}
 	}
 
+	for i := range x.Calls {
+		e.printCall(&x.Calls[i])
+	}
 	fmt.Fprintln(e.out)
 	for _, n := range x.Notes {
 		fmt.Fprintln(e.out, e.dim(wrap(n, "", width)))

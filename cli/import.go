@@ -17,9 +17,10 @@ func (e *env) importCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "import FILE|DIR…",
 		Short: "Put captures and run bundles into a running server",
-		Long: `Send captures (.wlc), or all captures of a directory, to a server, which keeps them like what it recorded itself. What it has already
-is counted and changes nothing, so an import may be repeated after a failure.`,
+		Long: `Send captures (.wlc) and OTLP traces (JSON, JSON lines or protobuf, plain or gzipped), or all of them that a directory has, to a server, which
+keeps them like what it recorded itself. What it has already is counted and changes nothing, so an import may be repeated after a failure.`,
 		Example: `  whylate import crash.wlc
+  whylate import traces.otlp.jsonl
   whylate import run-bundle/ --server https://whylate.example --token-file key`,
 		Args: args(1, 1000, "at least one file"),
 		RunE: func(cmd *cobra.Command, paths []string) error {
@@ -33,10 +34,9 @@ is counted and changes nothing, so an import may be repeated after a failure.`,
 				if info, err := os.Stat(p); err != nil {
 					return fmt.Errorf("import: %w", err)
 				} else if info.IsDir() {
-					if found, _ = filepath.Glob(filepath.Join(p, "*.wlc")); len(found) == 0 {
-						return fmt.Errorf("import %s: no capture (*.wlc) in this directory", p)
+					if found = importable(p); len(found) == 0 {
+						return fmt.Errorf("import %s: no capture (*.wlc) and no traces (otlp/*.jsonl, *.otlp.json, *.otlp.jsonl) in this directory", p)
 					}
-					slices.Sort(found)
 				}
 				files = append(files, found...)
 			}
@@ -51,7 +51,7 @@ is counted and changes nothing, so an import may be repeated after a failure.`,
 			return out.print(e, results, func() {
 				t := e.table("FILE", "RECORDS", "NEW", "THERE ALREADY", "REFUSED", "GAPS", "BYTES")
 				for _, r := range results {
-					t.row(r.Name, fmt.Sprint(r.Frames), fmt.Sprint(r.New), fmt.Sprint(r.Duplicate), fmt.Sprint(r.Refused), fmt.Sprint(r.Gaps), fmt.Sprint(r.Bytes))
+					t.row(r.Name, fmt.Sprint(r.Frames+r.Spans), fmt.Sprint(r.New), fmt.Sprint(r.Duplicate), fmt.Sprint(r.Refused), fmt.Sprint(r.Gaps), fmt.Sprint(r.Bytes))
 				}
 				t.end()
 			})
@@ -60,6 +60,16 @@ is counted and changes nothing, so an import may be repeated after a failure.`,
 	srv.flags(cmd)
 	out.flags(cmd)
 	return cmd
+}
+
+// importable are the files of a directory that a server takes.
+func importable(dir string) (found []string) {
+	for _, pattern := range []string{"*.wlc", "*.otlp.json", "*.otlp.jsonl", "otlp/*.jsonl"} {
+		files, _ := filepath.Glob(filepath.Join(dir, pattern)) // the patterns are right
+		slices.Sort(files)
+		found = append(found, files...)
+	}
+	return found
 }
 
 func (e *env) importFile(cmd *cobra.Command, c api.Importer, path string) (*api.ImportResult, error) {

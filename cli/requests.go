@@ -87,6 +87,9 @@ func (e *env) printRequests(l *api.RequestList, sort string, labels bool) {
 				end = string(r.State)
 			}
 			name := r.Name
+			if r.Level == 1 {
+				name += " (L1)"
+			}
 			if r.Sequences > 1 {
 				name += fmt.Sprintf(" (n=%d)", r.Sequences)
 			}
@@ -104,6 +107,9 @@ func (e *env) printRequests(l *api.RequestList, sort string, labels bool) {
 	}
 	if n := l.Matched - len(l.Requests); n > 0 {
 		fmt.Fprintf(e.out, "… and %d more (--limit 0 lists all)\n", n)
+	}
+	if c := l.Calls; c != nil {
+		fmt.Fprintf(e.out, "L1: %d of these are told by spans alone (mean E2E %s); %s\n", c.Calls, diagnose.Span(c.E2E), c.Denominator)
 	}
 	if l.ClientOnly > 0 {
 		fmt.Fprintf(e.out, "%d more were sent by a client and recorded by no server\n", l.ClientOnly)

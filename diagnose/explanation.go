@@ -13,6 +13,7 @@ type Explanation struct {
 	Findings []Finding        `json:"findings"` // the largest first; empty means nobody is to blame
 	Client   *ClientView      `json:"client,omitempty"`
 	InFlight *InFlight        `json:"in_flight,omitempty"`
+	Calls    []Call           `json:"calls,omitempty"` // what spans tell of it (L1), where they tell something
 	Notes    []string         `json:"notes,omitempty"` // what must be said beside it
 	Basis    Basis            `json:"basis"`
 }

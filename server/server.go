@@ -1,6 +1,7 @@
 package server
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -31,6 +32,9 @@ type Settings struct {
 	HotIterations int
 	FullEvery     time.Duration // how often it is looked whether there are more; 0 = 1 s
 	InFlight      int64         // bytes on disk that may wait to be taken up; 0 = 256 MiB
+	SpanQuiet     time.Duration // a trace is sealed so long after its last span; 0 = 30 s
+	SpanAge       time.Duration // and at most so long after its first; 0 = 5 min
+	HotSpans      int           // spans in memory; above it the traces that were quiet longest are sealed; 0 = 500,000
 	Retention     store.Policy
 	Told          *Told            // changes that are told from outside; nil = they are not taken
 	Log           *slog.Logger     // nil = slog.Default()
@@ -58,6 +62,15 @@ func (s Settings) withDefaults() Settings {
 	if s.HotIterations == 0 {
 		s.HotIterations = 4_000_000
 	}
+	if s.SpanQuiet == 0 {
+		s.SpanQuiet = 30 * time.Second
+	}
+	if s.SpanAge == 0 {
+		s.SpanAge = 5 * time.Minute
+	}
+	if s.HotSpans == 0 {
+		s.HotSpans = 500_000
+	}
 	if s.FullEvery == 0 {
 		s.FullEvery = time.Second
 	}
@@ -83,13 +96,15 @@ func (s Settings) withDefaults() Settings {
 // when what they tell is over into sealed periods. It is an [api.Service], an [api.Importer] and an [api.Keeper].
 type Server struct {
 	*Keeper
-	set   Settings
-	store store.Store
-	hot   *hot
-	feed  *api.Feed
-	queue chan batch   // on disk, not taken up yet
-	bytes atomic.Int64 // of them
-	order sourceLocks  // held from the disk to the queue
+	set       Settings
+	store     store.Store
+	hot       *hot
+	feed      *api.Feed
+	queue     chan batch   // on disk, not taken up yet
+	bytes     atomic.Int64 // of them
+	order     sourceLocks  // held from the disk to the queue
+	spans     *spans
+	liveCalls live
 
 	mu     sync.Mutex
 	sealed map[ledger.EngineID]uint64 // iterations up to here are sealed
@@ -113,7 +128,7 @@ type mark struct {
 // New makes a server on an open store. It answers after Run has read the log.
 func New(st store.Store, set Settings) *Server {
 	set = set.withDefaults()
-	return &Server{Keeper: NewKeeper(st), set: set, store: st, hot: newHot(set.Now), feed: api.NewFeed(set.Epoch, 4096, 256), queue: make(chan batch, 4096), sealed: map[ledger.EngineID]uint64{}, known: map[ledger.EngineID]store.Described{}}
+	return &Server{Keeper: NewKeeper(st), set: set, store: st, hot: newHot(set.Now), spans: newSpans(st.Spans(), set), feed: api.NewFeed(set.Epoch, 4096, 256), queue: make(chan batch, 4096), sealed: map[ledger.EngineID]uint64{}, known: map[ledger.EngineID]store.Described{}}
 }
 
 // Run reads the log, then takes in, seals and tells until ctx ends. It returns when everything that was acknowledged is on disk,
@@ -122,6 +137,9 @@ func (s *Server) Run(ctx context.Context) error {
 	began := s.set.Now()
 	if err := s.recover(ctx); err != nil {
 		return fmt.Errorf("read the log: %w", err)
+	}
+	if err := s.recoverSpans(ctx); err != nil {
+		return fmt.Errorf("read the log of spans: %w", err)
 	}
 	s.set.Log.Info("log read", "took", s.set.Now().Sub(began).String(), "log", s.store.LogInfo().Last.String())
 	s.ready.Store(true)
@@ -134,6 +152,7 @@ func (s *Server) Run(ctx context.Context) error {
 		o.begin(s)
 		wg.Go(func() { s.every(ctx, offerEvery, func(ctx context.Context) { o.offer(ctx, s) }) })
 	}
+	wg.Go(func() { s.sealSpansAgain(ctx) })
 	if s.set.Rings != "" {
 		wg.Go(func() { s.followRings(ctx) })
 	}
@@ -319,10 +338,14 @@ func (s *Server) Durable(_ context.Context, source wire.Source) (uint64, error) 
 // Import implements [api.Importer].
 func (s *Server) Import(ctx context.Context, q api.ImportQuery, in io.Reader) (*api.ImportResult, error) {
 	counted := &counting{in: in}
+	file := bufio.NewReader(counted)
+	if looksLikeSpans(file) {
+		return s.importSpans(ctx, q.Name, counted, file)
+	}
 	before := s.store.LogInfo()
 	b := &batching{ctx: ctx, accept: s.accept}
 	gaps := &countingGaps{batching: b}
-	if err := readCapture(counted, q.Name, gaps); err != nil {
+	if err := readCapture(file, q.Name, gaps); err != nil {
 		return nil, err
 	}
 	if err := b.flush(); err != nil {

@@ -37,7 +37,7 @@ func (s *Server) Explain(ctx context.Context, q api.ExplainQuery) (*diagnose.Exp
 		return nil, err
 	}
 	if q.ID != "" {
-		return ofRequest(ctx, s, q.ID, func(l *Local) (*diagnose.Explanation, error) { return l.Explain(ctx, q) })
+		return s.explain(ctx, q.ID)
 	}
 	worst := q.RequestsQuery
 	worst.Sort, worst.Limit, worst.Page = cmp.Or(q.Sort, "e2e"), 1, ""
@@ -49,7 +49,21 @@ func (s *Server) Explain(ctx context.Context, q api.ExplainQuery) (*diagnose.Exp
 		return s.hot.Explain(ctx, q) // says that nothing matches
 	}
 	id := list.Requests[0].IDs[0]
-	return ofRequest(ctx, s, id, func(l *Local) (*diagnose.Explanation, error) { return l.Explain(ctx, api.ExplainQuery{ID: id}) })
+	return s.explain(ctx, id)
+}
+
+// explain explains the request with an id: by the ledger with what spans tell beside it, else by spans alone.
+func (s *Server) explain(ctx context.Context, id string) (*diagnose.Explanation, error) {
+	x, err := ofRequest(ctx, s, id, func(l *Local) (*diagnose.Explanation, error) { return l.Explain(ctx, api.ExplainQuery{ID: id}) })
+	switch {
+	case err == nil:
+		return x, s.besides(ctx, x)
+	case isNotFound(err):
+		if x, other := s.explainCalls(ctx, id); x != nil || other != nil {
+			return x, other
+		}
+	}
+	return nil, err
 }
 
 // ofRequest asks who holds a request, and once more if it went from the hot period into a sealed one before it was asked about.
@@ -80,6 +94,7 @@ func (s *Server) holds(ctx context.Context, id string) (*Local, error) {
 	if serr != nil {
 		return nil, storeError(serr)
 	}
+	refs = slices.DeleteFunc(refs, func(r store.RequestRef) bool { return r.Level == 1 }) // of which the ledger knows nothing
 	var several *query.Ambiguous
 	switch {
 	case len(refs) == 0, errors.As(err, &several) && !refs[0].Exact:
@@ -164,6 +179,12 @@ func (s *Server) Requests(ctx context.Context, q api.RequestsQuery) (*api.Reques
 		return nil, storeError(err)
 	}
 	rows := withoutSealed(out, page.Rows)
+	calls, err := s.callRows(ctx, q, page.Rows)
+	if err != nil {
+		return nil, storeError(err)
+	}
+	out.Matched += len(calls)
+	rows = append(rows, calls...)
 	for i := range page.Rows {
 		rows = append(rows, sealedRow(&page.Rows[i], q.Sort))
 	}
@@ -179,6 +200,7 @@ func (s *Server) Requests(ctx context.Context, q api.RequestsQuery) (*api.Reques
 	if skip < len(rows) {
 		out.Requests = rows[skip:min(skip+limit, len(rows))]
 	}
+	out.Calls = callStatement(out.Requests)
 	if skip+limit < len(rows) || page.Next != "" || skip+limit < out.Matched {
 		out.Next = strconv.Itoa(skip + limit)
 	}
@@ -370,7 +392,10 @@ func sealedRow(l *store.Listed, by string) api.RequestRow {
 	r := &l.Row
 	row := api.RequestRow{Name: l.Ref.Name, Class: r.Class, Labels: r.Labels(), Received: r.From, State: account.State(r.State), Status: int(r.Status), End: ledger.End(r.End),
 		Reason: ledger.FinishReason(r.Reason), E2E: r.E2E, TTFT: r.TTFT, TPOT: r.TPOT, Sequences: len(r.SequenceRows), Prompt: uint32(r.Prompt), Output: uint32(r.Output),
-		Preemptions: int(r.Preemptions)}
+		Preemptions: int(r.Preemptions), Level: int(r.Level)}
+	if t := r.SampledAt(); t.Known {
+		row.Weight = t.Weight()
+	}
 	for _, id := range []string{l.Ref.Name, r.RequestID, r.ResponseID, r.TraceID} {
 		if id != "" && !slices.Contains(row.IDs, id) {
 			row.IDs = append(row.IDs, id)

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/whylate/whylate/account"
+	"github.com/whylate/whylate/adapter/genai"
 	"github.com/whylate/whylate/ledger"
 )
 
@@ -21,8 +22,26 @@ type Period struct {
 	Requests    []*ledger.Request
 	Model       *account.Model // nil: there is none
 	Gaps        []ledger.Gap
+	Calls       []Call // that spans told of, of a period without an engine
+	Batch       uint64 // the last batch of the log of spans that Calls were made of
 	Copied      func() // called at most once, before the writing begins: the ledger may change again; nil = nobody waits for it
 }
+
+// Call is a model call to be sealed.
+type Call struct {
+	*genai.Call
+	As Standing
+}
+
+// Standing is how a call is kept.
+type Standing int
+
+// Standings of calls. Only an own one is counted in lists.
+const (
+	Own       Standing = iota
+	View               // another view of a request that the ledger has
+	Amendment          // spans that came after their call was sealed
+)
 
 // Cut makes the period of iterations after+1 … through of a live engine (as far as it has them) and of the requests of which over
 // says that every sequence has ended by then. It copies no rows. It is nil if there is nothing to seal.
@@ -67,6 +86,9 @@ func (p *Period) Check() error {
 		}
 	} else if p.First != 0 {
 		return bad("a period without an engine", fmt.Sprintf("iterations %d to %d", p.First, p.Last), "name the engine")
+	}
+	if p.Engine != nil && len(p.Calls) > 0 {
+		return bad(p.Engine.ID.String(), fmt.Sprintf("%d calls", len(p.Calls)), "calls that spans told of are sealed without an engine")
 	}
 	for _, r := range p.Requests {
 		for _, q := range r.Sequences {

@@ -243,6 +243,100 @@ type RequestRow struct {
 	Tenant       string  `parquet:"tenant_label,dict" unit:"" doc:"keyed hash of whose it is, 16 hexadecimal digits; empty = not said, or sealed before format 3"`
 	ClassLabel   string  `parquet:"class_label,dict" unit:"" doc:"keyed hash of its class, as above"`
 	Route        string  `parquet:"route_label,dict" unit:"" doc:"keyed hash of its route, as above"`
+	Level        int32   `parquet:"level,dict" unit:"" doc:"1 = told by spans alone, see calls; 0 = by the front end and the scheduler, or sealed before format 4"`
+	Threshold    int64   `parquet:"threshold,delta" unit:"" doc:"of level 1: it was kept with probability 1 − threshold / 2^56 and stands for the inverse of that; −1 = not said, denominator unknown"`
+}
+
+// CallRow is one model call as spans of any producer tell it: level L1. Its request row has ids, times, sums of parts and tokens.
+type CallRow struct {
+	Request    int32    `parquet:"request_row,delta" unit:"row" doc:"its request, with trace id, start, E2E, TTFT and sums"`
+	Batch      int64    `parquet:"span_batch,delta" unit:"" doc:"batches of the log of spans up to this one were looked at"`
+	Standing   int32    `parquet:"kept_as,dict" unit:"" doc:"0 a request of its own, 1 another view of a request that the ledger has, 2 an amendment: spans that came after their call was sealed; 1 and 2 are counted in no list"`
+	Producer   string   `parquet:"producer,dict" unit:"" doc:"instrumentation that made the innermost span, else its service"`
+	Version    string   `parquet:"producer_version,dict" unit:"" doc:"its version, as it says"`
+	Shapes     []string `parquet:"conventions,list" parquet-element:",dict" unit:"" doc:"families and generations of names that its spans use"`
+	Operation  string   `parquet:"operation,dict" unit:"" doc:"chat, text_completion …; empty = not said"`
+	Provider   string   `parquet:"provider,dict" unit:"" doc:"as its spans name it"`
+	Requested  string   `parquet:"requested_model,dict" unit:"" doc:"model that was asked for"`
+	Served     string   `parquet:"served_model,dict" unit:"" doc:"model that answered, where that is said"`
+	Outcome    string   `parquet:"outcome,dict" unit:"" doc:"complete, aborted, failed, incomplete"`
+	Why        string   `parquet:"outcome_why,dict" unit:"" doc:"of one that is not complete"`
+	Finish     string   `parquet:"finish_reason,dict" unit:"" doc:"as its spans say it; empty = unknown"`
+	Input      int64    `parquet:"input_tokens,delta" unit:"tokens" doc:"−1 = unknown"`
+	InputFrom  string   `parquet:"input_from,dict" unit:"" doc:"whose word that is; of an unknown count, why"`
+	InputViews int32    `parquet:"input_views,dict" unit:"" doc:"views that say something about it; they are not added up"`
+	Output     int64    `parquet:"output_tokens,delta" unit:"tokens" doc:"−1 = unknown"`
+	OutputFrom string   `parquet:"output_from,dict" unit:"" doc:"as input_from"`
+	Cached     int64    `parquet:"cached_tokens,delta" unit:"tokens" doc:"−1 = unknown"`
+	CachedFrom string   `parquet:"cached_from,dict" unit:"" doc:"as input_from"`
+	Reasoning  int64    `parquet:"reasoning_tokens,delta" unit:"tokens" doc:"−1 = unknown"`
+	Sequences  int32    `parquet:"sequences,dict" unit:"" doc:"engine spans side by side: n > 1"`
+	Legs       int32    `parquet:"legs,dict" unit:"" doc:"engine spans one after the other, on different engines"`
+	Attempts   int32    `parquet:"attempts,dict" unit:"" doc:"of which all but the last failed"`
+	E2EWhy     string   `parquet:"e2e_unknown,dict" unit:"" doc:"why its duration is unknown; empty = it is known"`
+	Whose      int32    `parquet:"whose_span,dict" unit:"" doc:"its span, from 0, whose duration is taken as E2E; −1 = none"`
+	Client     int64    `parquet:"client_ns,delta" unit:"ns" doc:"as its client waited; −1 = unknown"`
+	ClientWhy  string   `parquet:"client_unknown,dict" unit:"" doc:"why that is unknown"`
+	Server     int64    `parquet:"server_ns,delta" unit:"ns" doc:"the innermost span's own duration; −1 = unknown"`
+	FirstNS    []int64  `parquet:"first_ns,list" parquet-element:",delta" unit:"ns" doc:"measurements of the time to the first token or chunk; different quantities that are not merged"`
+	FirstFrom  []string `parquet:"first_from,list" parquet-element:",dict" unit:"" doc:"where each begins"`
+	FirstTo    []string `parquet:"first_to,list" parquet-element:",dict" unit:"" doc:"where each ends"`
+	FirstBy    []string `parquet:"first_by,list" parquet-element:",dict" unit:"" doc:"who says so"`
+	FirstHow   []string `parquet:"first_standing,list" parquet-element:",dict" unit:"" doc:"measured or inferred"`
+	Network    int64    `parquet:"network_ns,delta" unit:"ns" doc:"that a client waited beyond its server's own time; −1 = no client and server were seen apart"`
+	SendLow    int64    `parquet:"send_low_ns,delta" unit:"ns" doc:"least of it before the server, by both clocks; −1 = not bounded"`
+	SendHigh   int64    `parquet:"send_high_ns,delta" unit:"ns" doc:"most of it before the server"`
+	ClockOuter string   `parquet:"outer_clock,dict" unit:"" doc:"the outermost span's clock, where two were compared"`
+	ClockInner string   `parquet:"inner_clock,dict" unit:"" doc:"the server's clock"`
+	ClockLow   int64    `parquet:"clock_low_ns,delta" unit:"ns" doc:"least that is to be added to times of the inner clock"`
+	ClockHigh  int64    `parquet:"clock_high_ns,delta" unit:"ns" doc:"most"`
+	ClockPairs int32    `parquet:"clock_pairs,delta" unit:"" doc:"client and server pairs that bound it"`
+	Missing    string   `parquet:"missing_parent,dict" unit:"" doc:"id of a span that was named as its parent and never arrived"`
+	Open       int32    `parquet:"open_spans,dict" unit:"" doc:"without a usable end"`
+	Chunks     int32    `parquet:"chunk_spans,dict" unit:"" doc:"one a streamed chunk, collapsed"`
+	Retracted  int32    `parquet:"retracted,dict" unit:"" doc:"times it lost its place in the engine"`
+	Gap        int64    `parquet:"gap_ns,delta" unit:"ns" doc:"time of which telemetry is known to be missing"`
+	GapWhy     string   `parquet:"gap_why,dict" unit:"" doc:"what is missing"`
+	Contents   int32    `parquet:"content_attributes,dict" unit:"" doc:"with prompts and answers, which are not kept"`
+	Content    int64    `parquet:"content_bytes,delta" unit:"B" doc:"of them"`
+	Roles      []int32  `parquet:"content_roles,list" parquet-element:",dict" unit:"messages" doc:"of system, user, assistant, tool, others; empty = none"`
+	Cut        int32    `parquet:"content_truncated,dict" unit:"" doc:"values that their sender cut"`
+	Oversized  int32    `parquet:"content_oversized,dict" unit:"" doc:"values above the size limit, not looked into"`
+	Notes      []string `parquet:"notes,list" parquet-element:",dict" unit:"" doc:"what else is to be known about it"`
+	MoreNotes  int32    `parquet:"more_notes,dict" unit:"" doc:"that are not kept"`
+	PartRow    int32    `parquet:"part_row,delta" unit:"row" doc:"its first part"`
+	Parts      int32    `parquet:"parts,dict" unit:"rows" doc:"how many follow there"`
+	SpanRow    int32    `parquet:"span_row,delta" unit:"row" doc:"its first span"`
+	Spans      int32    `parquet:"spans,dict" unit:"rows" doc:"how many follow there"`
+}
+
+// CallPartRow is one part of a call's time. The parts of a call sum to its E2E exactly.
+type CallPartRow struct {
+	Call     int32  `parquet:"call_row,delta" unit:"row" doc:"of which call"`
+	Part     string `parquet:"part,dict" unit:"" doc:"part of the account"`
+	Name     string `parquet:"name,dict" unit:"" doc:"what it is"`
+	NS       int64  `parquet:"ns,delta" unit:"ns" doc:"how long"`
+	Standing string `parquet:"standing,dict" unit:"" doc:"measured, inferred, or unknown: time that nobody accounts for"`
+}
+
+// CallSpanRow is one view of a call: a span on the way of the request.
+type CallSpanRow struct {
+	Call     int32  `parquet:"call_row,delta" unit:"row" doc:"of which call; its spans come outermost first"`
+	ID       int64  `parquet:"span_id,plain" unit:"" doc:"the span's id, its 8 bytes as a big-endian number"`
+	Name     string `parquet:"name,dict" unit:"" doc:"its name, made safe"`
+	Kind     int32  `parquet:"kind,dict" unit:"" doc:"0 unknown, 1 internal, 2 server, 3 client, 4 producer, 5 consumer"`
+	Status   int32  `parquet:"status,dict" unit:"" doc:"0 unset, 1 ok, 2 failed, 3 cancelled"`
+	HTTP     int32  `parquet:"http_status,dict" unit:"" doc:"HTTP status, 0 = not said"`
+	Service  string `parquet:"service,dict" unit:"" doc:"whose"`
+	Host     string `parquet:"host,dict" unit:"" doc:"on which host"`
+	Pod      string `parquet:"pod,dict" unit:"" doc:"in which pod"`
+	Scope    string `parquet:"scope,dict" unit:"" doc:"instrumentation"`
+	Version  string `parquet:"scope_version,dict" unit:"" doc:"its version"`
+	Start    int64  `parquet:"start_unix_ns,delta" unit:"Unix ns" doc:"on its own clock"`
+	Duration int64  `parquet:"duration_ns,delta" unit:"ns" doc:"its length; negative = it has no usable end"`
+	Shift    int64  `parquet:"shift_ns,delta" unit:"ns" doc:"that its times are corrected by where they are shown"`
+	Half     int64  `parquet:"shift_uncertainty_ns,delta" unit:"ns" doc:"how far that may be wrong"`
+	Marks    int32  `parquet:"marks,dict" unit:"bits" doc:"1 its place is inferred, 2 it was left open after the answer, 4 it ended at the first token, 8 it ended before what it enclosed"`
 }
 
 // ClientRow is one attempt as its client saw it.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/whylate/whylate/account"
+	"github.com/whylate/whylate/adapter/genai"
 	"github.com/whylate/whylate/ledger"
 	"github.com/whylate/whylate/wire"
 )
@@ -14,6 +15,8 @@ import (
 type Store interface {
 	Log
 	Sealed
+	// Spans is the log of spans, a log of its own (docs/adr/0009-spans.md): its frames are batches of them (docs/formats/spans.md).
+	Spans() Log
 	Close() error
 }
 
@@ -81,6 +84,9 @@ type Sealed interface {
 	List(ctx context.Context, f Filter) (RequestPage, error)
 	// Load returns a request with its slice of the engine. Without its detail the error is ErrExpired.
 	Load(ctx context.Context, ref RequestRef) (*Slice, error)
+	// SealedTraces gives each trace of which calls are sealed that were made of batches of spans above after: its id, and the last
+	// batch that was looked at. A trace may come several times.
+	SealedTraces(ctx context.Context, after uint64, each func(trace string, through uint64) error) error
 	// Slice returns iterations from … to of an engine, as far as they are there, with everybody who was in them or waited.
 	Slice(ctx context.Context, engine ledger.EngineID, from, to uint64) (*Slice, error)
 
@@ -143,7 +149,8 @@ type RequestRef struct {
 	Row    int64  `json:"row"`
 	Name   string `json:"name"` // the id by which answers call it
 	At     int64  `json:"at_unix_ns"`
-	Exact  bool   `json:"exact"` // the whole of one of its ids was given
+	Exact  bool   `json:"exact"`           // the whole of one of its ids was given
+	Level  int    `json:"level,omitempty"` // 1 = told by spans
 }
 
 // Filter chooses requests. Zero fields choose all.
@@ -183,4 +190,5 @@ type Slice struct {
 	Firsts   map[string]uint64 // account.Firsts of the whole engine, not of the slice
 	Began    uint64            // first iteration ever recorded of this engine; 1 = from its start
 	Missing  []PeriodInfo      // periods that should have had a part, and could not be read
+	Calls    []*genai.Call     // that Request is told by, where spans told of it
 }

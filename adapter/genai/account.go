@@ -78,7 +78,7 @@ func (c *Call) line(p account.Part, name string, ns int64, s Standing) {
 }
 
 // account shares out the time of a call: from the outermost view whose duration means something down to the engine's own parts.
-func (t *trace) account(c *Call, inner int32, clk *clocks) {
+func (t *trace) account(c *Call, inner int32, clk *Clocks) {
 	e := t.spans[inner]
 	at := slices.IndexFunc(c.Layers, func(l Layer) bool { return l.Span == e })
 	took, known := e.Duration()
@@ -156,7 +156,7 @@ func (t *trace) server(c *Call, outer, at int) int {
 }
 
 // network is the time of a call outside the server: gateways, proxies, the way there and back.
-func (t *trace) network(c *Call, outer, server int, ns int64, clk *clocks) {
+func (t *trace) network(c *Call, outer, server int, ns int64, clk *Clocks) {
 	if outer == server {
 		return
 	}
@@ -190,7 +190,7 @@ const (
 )
 
 // judge marks the layers whose end cannot be the end of somebody's wait, and sets the clocks right.
-func (t *trace) judge(c *Call, at int, took int64, clk *clocks) {
+func (t *trace) judge(c *Call, at int, took int64, clk *Clocks) {
 	for k := 1; k < len(c.Layers); k++ {
 		l, above := &c.Layers[k], &c.Layers[k-1]
 		l.Shift, l.Half = above.Shift, above.Half

@@ -135,7 +135,7 @@ func (t *trace) retried(earlier, later *draft) bool {
 func (t *trace) ids(d *draft) (ids []string) {
 	for _, i := range d.views {
 		for _, f := range []Field{RequestID, ResponseID} {
-			if id := plainID(t.spans[i].Text(f)); id != "" && !slices.Contains(ids, id) {
+			if id := PlainID(t.spans[i].Text(f)); id != "" && !slices.Contains(ids, id) {
 				ids = append(ids, id)
 			}
 		}
@@ -143,8 +143,8 @@ func (t *trace) ids(d *draft) (ids []string) {
 	return ids
 }
 
-// plainID is a request id without what engines put around it: vLLM makes chatcmpl-X and cmpl-X-0 of a client's X.
-func plainID(id string) string {
+// PlainID is a request id without what engines put around it: vLLM makes chatcmpl-X and cmpl-X-0 of a client's X.
+func PlainID(id string) string {
 	if rest, ok := strings.CutPrefix(id, "chatcmpl-"); ok {
 		return rest
 	}

@@ -33,6 +33,9 @@ func (t *trace) begin(d *draft, inner int32) *Call {
 	c.Start = c.Layers[0].Span.Start
 	for _, i := range d.views {
 		t.used[i] = true
+		if s := t.spans[i]; s.adopted && !slices.Contains(c.Came, s.came) {
+			c.Came = append(c.Came, s.came)
+		}
 	}
 	for _, i := range d.lost {
 		t.used[i] = true
@@ -179,7 +182,7 @@ func (t *trace) chunks(c *Call, path []int32) {
 		c.Chunks += sends
 		c.note("%d 'http send' spans are one a streamed chunk and no stages: collapsed", sends)
 		if body > layer.Start && layer.Start > 0 {
-			c.first(First{body - layer.Start, "arrival at the web server", "first chunk sent", []*Span{layer}, Inferred})
+			c.first(First{body - layer.Start, "arrival at the web server", "first chunk sent", []*Span{layer}, "", Inferred})
 		}
 	}
 }
@@ -214,7 +217,7 @@ func (t *trace) failedAttempts(c *Call, d *draft, path []int32) {
 }
 
 // compare gives every pair of layers on different clocks to the clocks.
-func (t *trace) compare(c *Call, clk *clocks) {
+func (t *trace) compare(c *Call, clk *Clocks) {
 	for k := 1; k < len(c.Layers); k++ {
 		outer, inner := c.Layers[k-1].Span, c.Layers[k].Span
 		served := inner.Kind == Server || k == len(c.Layers)-1 && len(c.engines) > 0

@@ -12,15 +12,24 @@ type First struct {
 	NS       int64
 	From, To string
 	By       []*Span // who say so
+	Said     string  // the same in words, of a call that was kept
 	Standing Standing
 }
 
-func (f First) String() string {
+// Sayers names who say so.
+func (f First) Sayers() string {
+	if len(f.By) == 0 {
+		return f.Said
+	}
 	var by []string
 	for _, s := range f.By {
 		by = append(by, who(s))
 	}
-	return fmt.Sprintf("%s from %s to %s (%s)", millis(f.NS), f.From, f.To, strings.Join(by, " and "))
+	return strings.Join(by, " and ")
+}
+
+func (f First) String() string {
+	return fmt.Sprintf("%s from %s to %s (%s)", millis(f.NS), f.From, f.To, f.Sayers())
 }
 
 // firsts collects what the views say of the first token, the engine's word first.
@@ -32,12 +41,12 @@ func (t *trace) firsts(c *Call, d *draft) {
 			}
 			s := t.spans[i]
 			if ns, ok := c.time(s, FirstToken); ok && engines {
-				c.first(First{ns, "arrival at the engine's front end", "first token", []*Span{s}, Measured})
+				c.first(First{ns, "arrival at the engine's front end", "first token", []*Span{s}, "", Measured})
 			} else if ok {
-				c.first(First{ns, "the span's start", "first token", []*Span{s}, Measured})
+				c.first(First{ns, "the span's start", "first token", []*Span{s}, "", Measured})
 			}
 			if ns, ok := s.Number(FirstChunk); ok {
-				c.first(First{ns, "sending", "first chunk", []*Span{s}, Measured})
+				c.first(First{ns, "sending", "first chunk", []*Span{s}, "", Measured})
 			}
 		}
 	}

@@ -43,14 +43,31 @@ type Denominator struct {
 }
 
 func (d *Denominator) add(t Threshold) {
+	if t.Known {
+		d.count(t.Weight())
+	} else {
+		d.count(0)
+	}
+}
+
+// count adds a call that stands for w, 0 = it does not say.
+func (d *Denominator) count(w float64) {
 	d.Of++
-	if !t.Known {
+	if w == 0 {
 		return
 	}
-	w := t.Weight()
 	d.Weighted++
 	d.Total += w
 	d.Error += w * (w - 1) // Horvitz-Thompson: Σ (1-p)/p²; the root at the end
+}
+
+// DenominatorOf says how many calls those of some weights stand for; 0 = one does not say.
+func DenominatorOf(weights []float64) (d Denominator) {
+	for _, w := range weights {
+		d.count(w)
+	}
+	d.settle()
+	return d
 }
 
 func (d *Denominator) settle() {

@@ -14,7 +14,14 @@ type (
 )
 
 func (t TraceID) String() string { return hex.EncodeToString(t[:]) }
-func (s SpanID) String() string  { return hex.EncodeToString(s[:]) }
+
+// ParseTraceID reads what String wrote.
+func ParseTraceID(s string) (t TraceID, ok bool) {
+	n, err := hex.Decode(t[:], []byte(s[:min(len(s), 2*len(t))]))
+	return t, err == nil && n == len(t)
+}
+
+func (s SpanID) String() string { return hex.EncodeToString(s[:]) }
 
 // Kind of a span, with the numbers of OTLP.
 type Kind uint8
@@ -92,8 +99,9 @@ type Span struct {
 	Content    *Content // nil where the span carried none
 	Dropped    uint32   // attributes that the producer's SDK had dropped
 
-	has     uint64 // bit by Field
-	adopted bool   // its parent was found by its request id
+	has     uint64  // bit by Field
+	adopted bool    // its parent was found by its request id
+	came    TraceID // of an adopted one: the trace that it came in
 }
 
 // Open reports that the span has no usable end: none, or one before its start.

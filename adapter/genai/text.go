@@ -125,6 +125,13 @@ func (v *View) statement(b io.Writer) {
 	t.Flush()
 }
 
+// Text writes the call for people: its time, what its views say of it, and what is odd about them.
+func (c *Call) Text(w io.Writer) error {
+	b := bufio.NewWriter(w)
+	c.text(b)
+	return b.Flush()
+}
+
 func (c *Call) text(b io.Writer) {
 	fmt.Fprintf(b, "\n%s\n", strings.Join(c.title(), " · "))
 	fmt.Fprintf(b, "  tokens: %s in, %s out, %s cached%s; finish reason %s\n", c.Input, c.Output, c.Cached, c.reasons(), cmp.Or(c.Finish, "unknown"))
@@ -137,9 +144,12 @@ func (c *Call) text(b io.Writer) {
 	if !c.E2E.Known {
 		fmt.Fprintf(b, "  duration unknown: %s\n", c.E2E.Why)
 	} else {
-		fmt.Fprintf(b, "  %s (%s)", millis(c.E2E.NS), who(c.Whose))
-		if inner := c.Layers[len(c.Layers)-1].Span; inner != c.Whose && c.Server.Known {
-			fmt.Fprintf(b, ", %s of it %s", tenths(c.Server.NS), who(inner))
+		fmt.Fprintf(b, "  %s", millis(c.E2E.NS))
+		if c.Whose != nil { // its spans are kept for a shorter time
+			fmt.Fprintf(b, " (%s)", who(c.Whose))
+			if inner := c.Layers[len(c.Layers)-1].Span; inner != c.Whose && c.Server.Known {
+				fmt.Fprintf(b, ", %s of it %s", tenths(c.Server.NS), who(inner))
+			}
 		}
 		if !c.Client.Known {
 			fmt.Fprintf(b, "; the client's duration is unknown: %s", c.Client.Why)

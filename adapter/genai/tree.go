@@ -91,15 +91,35 @@ func group(spans []Span) (traces [][]*Span, duplicates int) {
 	return traces, duplicates
 }
 
+// homeless is the request id of an engine span that came without its parent, "" of any other.
+func (s *Span) homeless() string {
+	if s.Parent != (SpanID{}) || s.Name != "llm_request" || s.Open() {
+		return ""
+	}
+	return PlainID(s.Text(RequestID))
+}
+
+// Kin gives the ids by which a span may belong to a call of another trace: whoever has one that looks for a home is mapped together with
+// all others that have it.
+func (s *Span) Kin(each func(id string, looksForHome bool)) {
+	if id := s.homeless(); id != "" {
+		each(id, true)
+		return
+	}
+	for _, f := range []Field{RequestID, ResponseID} {
+		if id := PlainID(s.Text(f)); id != "" {
+			each(id, false)
+		}
+	}
+}
+
 // adopt puts engine spans that came without their parent under the view that has the same request id, where one in another trace encloses them:
 // vLLM loses the caller's context when it aborts. The spans given are not changed.
 func adopt(spans []Span) []Span {
 	homeless := map[string][]int{}
 	for i := range spans {
-		if s := &spans[i]; s.Parent == (SpanID{}) && s.Name == "llm_request" && !s.Open() {
-			if id := plainID(s.Text(RequestID)); id != "" {
-				homeless[id] = append(homeless[id], i)
-			}
+		if id := spans[i].homeless(); id != "" {
+			homeless[id] = append(homeless[id], i)
 		}
 	}
 	if len(homeless) == 0 {
@@ -109,7 +129,7 @@ func adopt(spans []Span) []Span {
 	for i := range spans {
 		s := &spans[i]
 		for _, f := range []Field{RequestID, ResponseID} {
-			for _, h := range homeless[plainID(s.Text(f))] {
+			for _, h := range homeless[PlainID(s.Text(f))] {
 				e := &spans[h]
 				if s.Trace == e.Trace || s.Start > e.Start || s.Start <= 0 || s.Kind == Internal || s.Name == "llm_request" || !s.Open() && s.End < e.Start {
 					continue
@@ -125,6 +145,7 @@ func adopt(spans []Span) []Span {
 	}
 	out := slices.Clone(spans)
 	for h, s := range homes {
+		out[h].came = out[h].Trace
 		out[h].Trace, out[h].Parent, out[h].adopted = s.Trace, s.ID, true
 	}
 	return out

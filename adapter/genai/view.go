@@ -34,6 +34,7 @@ type Gap struct {
 // Call is one model call: what a client asked of a model, once, whatever number of spans show it.
 type Call struct {
 	Trace                 TraceID
+	Came                  []TraceID // traces of their own that spans of it came in
 	RequestID, ResponseID string
 	Operation, Provider   string
 	Requested, Served     string // model
@@ -115,12 +116,14 @@ type Counts struct {
 }
 
 // Calls maps spans to calls. The result does not depend on the order of the spans, nor on how they were cut into exports.
-func Calls(spans []Span) *View {
+func Calls(spans []Span) *View { return CallsAfter(spans, &Clocks{}) }
+
+// CallsAfter maps spans whose hosts' clocks are known from earlier spans; what these tell is added to clk.
+func CallsAfter(spans []Span, clk *Clocks) *View {
 	v := &View{}
 	spans = adopt(spans)
 	traces, duplicates := group(spans)
 	v.Counts.Spans, v.Counts.Duplicates, v.Counts.Traces = len(spans)-duplicates, duplicates, len(traces)
-	clk := &clocks{bounds: map[clockPair][]bound{}, flips: map[clockPair]int{}, shifts: map[clockPair][]Shift{}}
 	type open struct {
 		t     *trace
 		d     *draft
@@ -173,7 +176,7 @@ func (v *View) count(t *trace) {
 	}
 }
 
-func (v *View) finish(clk *clocks, batches map[batchKey]*Batch) {
+func (v *View) finish(clk *Clocks, batches map[batchKey]*Batch) {
 	n := &v.Counts
 	for _, c := range v.Calls {
 		n.Requests++

@@ -21,7 +21,7 @@ func main() {
 	flag.Parse()
 	command := "make bench"
 	sections := []section{{"codec", codec}, {"ingest", assembling}, {"account", accounts}, {"store", stored},
-		{"scale", func(s *figure.Sheet) error { return scale(s, shortSizes, *keep) }}, {"fleet", func(s *figure.Sheet) error { return fleet(s, shortFleet) }}, {"agent", agents}, {"metrics", timeSeries}, {"probe", probe}}
+		{"scale", func(s *figure.Sheet) error { return scale(s, shortSizes, *keep) }}, {"fleet", func(s *figure.Sheet) error { return fleet(s, shortFleet) }}, {"spans", spans}, {"agent", agents}, {"metrics", timeSeries}, {"probe", probe}}
 	if *long {
 		command = "make bench-long"
 		sections = []section{{"scale", func(s *figure.Sheet) error { return scale(s, longSizes, *keep) }}, {"fleet", func(s *figure.Sheet) error { return fleet(s, longFleet) }}}

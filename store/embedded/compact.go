@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"slices"
 
 	"github.com/whylate/whylate/ledger"
 	"github.com/whylate/whylate/store"
@@ -18,7 +19,9 @@ func (s *Store) Compact(ctx context.Context, rows int64, fan int) (int, error) {
 		return 0, err
 	}
 	less := 0
-	for _, run := range mergeable(ps, rows, max(fan, 2)) {
+	runs := mergeable(slices.DeleteFunc(slices.Clone(ps), (*period).ofCalls), rows, max(fan, 2))
+	runs = append(runs, mergeable(slices.DeleteFunc(ps, func(p *period) bool { return !p.ofCalls() }), max(rows/callWeight, 1), max(fan, 2))...)
+	for _, run := range runs {
 		switch err := s.merge(ctx, run); {
 		case errors.Is(err, store.ErrCorrupt): // it stays as it is, and is named
 		case err != nil:
@@ -41,9 +44,9 @@ func mergeable(ps []*period, rows int64, fan int) (runs [][]*period) {
 	for ; ; most = min(most*int64(fan), rows) {
 		for i := 0; i < len(ps); {
 			n, total, largest := 0, int64(0), int64(0)
-			for i+n < len(ps) && iterationsOf(ps[i+n]) <= most && !taken[ps[i+n]] && (n == 0 || follows(ps[i+n-1], ps[i+n])) && total+iterationsOf(ps[i+n]) <= rows {
-				total += iterationsOf(ps[i+n])
-				largest = max(largest, iterationsOf(ps[i+n]))
+			for i+n < len(ps) && sizeOf(ps[i+n]) <= most && !taken[ps[i+n]] && (n == 0 || follows(ps[i+n-1], ps[i+n])) && total+sizeOf(ps[i+n]) <= rows {
+				total += sizeOf(ps[i+n])
+				largest = max(largest, sizeOf(ps[i+n]))
 				n++
 			}
 			if n >= fan && total >= int64(fan-1)*largest {
@@ -61,11 +64,30 @@ func mergeable(ps []*period, rows int64, fan int) (runs [][]*period) {
 	}
 }
 
-func iterationsOf(p *period) int64 { return p.m.Files["iterations"].Rows }
+// callWeight is how many iterations a call counts for where periods are merged: as much memory.
+const callWeight = 10
+
+// ofCalls reports a period that has calls and nothing else.
+func (p *period) ofCalls() bool {
+	return p.m.Engine == (ledger.EngineID{}) && !p.m.lacks("calls") && p.m.Files["calls"].Rows == p.m.Files["requests"].Rows
+}
+
+// sizeOf is what a period weighs where periods are merged: iterations, or calls of one that has nothing else.
+func sizeOf(p *period) int64 {
+	if p.ofCalls() {
+		return p.m.Files["calls"].Rows
+	}
+	return p.m.Files["iterations"].Rows
+}
 
 // follows reports whether b goes on where a ends, and both are whole.
 func follows(a, b *period) bool {
-	whole := func(p *period) bool { return p.info().Damaged == "" && len(p.m.Dropped) == 0 && p.m.First != 0 }
+	whole := func(p *period) bool {
+		return p.info().Damaged == "" && len(p.m.Dropped) == 0 && (p.m.First != 0 || p.ofCalls())
+	}
+	if a.ofCalls() {
+		return whole(a) && whole(b)
+	}
 	return a.m.Engine == b.m.Engine && a.m.Engine != (ledger.EngineID{}) && whole(a) && whole(b) && a.m.Last+1 == b.m.First
 }
 
@@ -86,6 +108,7 @@ func (s *Store) merge(ctx context.Context, ps []*period) error {
 		for _, r := range p.m.Replaces {
 			m.Replaces = append(m.Replaces, replaced{r.ID, requests + r.Requests})
 		}
+		m.Batch = max(m.Batch, p.m.Batch)
 		requests += int64(len(parts[i].requests))
 	}
 	c := &content{}
@@ -108,13 +131,13 @@ func (s *Store) merge(ctx context.Context, ps []*period) error {
 // content reads all rows of a period.
 func (p *period) content() (*content, error) {
 	c := &content{}
-	names := append([]string{"ids"}, sliceTables...)
+	names := slices.Concat([]string{"ids"}, sliceTables, callTables)
 	return c, p.use(names, func(t map[string]*table) error {
 		for _, err := range []error{
 			all(t["engines"], &c.engines), all(t["iterations"], &c.iterations), all(t["sequences"], &c.sequences), all(t["stints"], &c.stints),
 			all(t["skips"], &c.skips), all(t["preemptions"], &c.preemptions), all(t["holdings"], &c.holdings), all(t["executions"], &c.executions),
 			all(t["evictions"], &c.evictions), all(t["requests"], &c.requests),
-			all(t["clients"], &c.clients), all(t["gaps"], &c.gaps),
+			all(t["clients"], &c.clients), all(t["gaps"], &c.gaps), all(t["calls"], &c.calls), all(t["call_parts"], &c.callParts), all(t["call_spans"], &c.callSpans),
 		} {
 			if err != nil {
 				return err
@@ -232,6 +255,7 @@ func (c *content) append(part *content, i int, home map[string]place) {
 		r.Request += requests
 		c.clients = append(c.clients, r)
 	}
+	c.appendCalls(part, requests)
 	c.engines = append(c.engines, part.engines...)
 	c.gaps = append(c.gaps, part.gaps...)
 }

@@ -26,6 +26,9 @@ type content struct {
 	evictions   []store.EvictionRow
 	requests    []store.RequestRow
 	clients     []store.ClientRow
+	calls       []store.CallRow
+	callParts   []store.CallPartRow
+	callSpans   []store.CallSpanRow
 	gaps        []store.GapRow
 	ids         []store.IDRow
 	filter      []byte
@@ -69,11 +72,12 @@ func contentOf(p *store.Period, b before) (*content, error) {
 	for _, r := range w.requests {
 		w.requestRow(r)
 	}
+	calls := c.callRows(p.Calls, p.Batch)
 	for _, g := range p.Gaps {
 		c.gaps = append(c.gaps, store.GapRow{Engine: w.key, Producer: g.Producer, First: int64(g.From), Last: int64(g.To), Count: int64(g.Count), At: g.At, Why: g.Why, Remedy: g.Remedy})
 	}
 	slices.SortStableFunc(c.gaps, func(x, y store.GapRow) int { return cmp.Compare(x.At, y.At) })
-	c.index(w.requests)
+	c.index(append(w.requests, calls...))
 	return c, nil
 }
 
@@ -374,7 +378,7 @@ func (w *rower) requestRow(r *ledger.Request) {
 		End: int32(r.End), Chunks: int32(r.Chunks), Bytes: int64(r.Bytes), SendWait: r.SendWait, ClockDomain: r.FrontClock.Domain, ClockOffset: r.FrontClock.Offset,
 		ClockError: r.FrontClock.Uncertainty, ClientRow: int32(len(w.c.clients)), Clients: int32(len(r.Clients)),
 		Tenant: r.Labels.Tenant.String(), ClassLabel: r.Labels.Class.String(), Route: r.Labels.Route.String()}
-	for i, p := range partColumns(&row) {
+	for i, p := range store.PartColumns(&row) {
 		l := a.Line(account.Parts[i])
 		*p = l.NS
 		if l.Seen {
@@ -424,11 +428,6 @@ func (w *rower) requestRow(r *ledger.Request) {
 
 // stateUnseen is the state of a request that no server saw; lists of accounts leave it out.
 const stateUnseen = "not seen by a server"
-
-// partColumns are the columns of the nine parts, in the order of account.Parts.
-func partColumns(r *store.RequestRow) []*int64 {
-	return []*int64{&r.Gateway, &r.Frontend, &r.Inbox, &r.Queue, &r.Prefill, &r.Decode, &r.Transfer, &r.Stream, &r.Unexplained}
-}
 
 // placeholder stands for an id that another column of the same request has in full: engines make theirs out of the client's.
 const placeholder = "{}"

@@ -33,6 +33,7 @@ type Store struct {
 	writer string
 	lock   io.Closer
 	*log
+	spans *log // docs/adr/0009-spans.md
 
 	sealing sync.Mutex // one of Seal, Compact, Retain at a time
 
@@ -50,6 +51,7 @@ var _ store.Store = (*Store)(nil)
 const (
 	sealedDir = "sealed"
 	logDir    = "log"
+	spansDir  = "spans"
 	lockFile  = "LOCK"
 	tmpPrefix = ".tmp-"
 	oldPrefix = ".old-"
@@ -82,11 +84,17 @@ func Open(dir string, o Options) (*Store, error) {
 	if s.log, err = openLog(f, filepath.Join(dir, logDir), cmp.Or(o.SegmentBytes, 64<<20)); err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}
+	if s.spans, err = openLog(f, filepath.Join(dir, spansDir), cmp.Or(o.SegmentBytes, 64<<20)); err != nil {
+		return nil, errors.Join(err, lock.Close())
+	}
 	if err := syncAbove(f, dir); err != nil {
 		return nil, errors.Join(diskError("open the store", dir, err), lock.Close())
 	}
 	return s, nil
 }
+
+// Spans implements [store.Store].
+func (s *Store) Spans() store.Log { return s.spans }
 
 // syncAbove syncs a directory and those above it: the names of what was just made must be there after a crash, or nothing below them
 // is. One that we may not read was not made by us.
@@ -204,6 +212,7 @@ func (s *Store) Close() error {
 		s.forget(p)
 	}
 	s.log.close()
+	s.spans.close()
 	return s.lock.Close()
 }
 

@@ -118,7 +118,10 @@ func (p *period) exported(name string) (in vfs.File, err error) {
 	if _, ok := p.m.Files["stints"]; ok && (name == "sequences" || name == "stints") { // unless their retention is over
 		needs = append(needs, "stints")
 	}
-	if p.m.lacks(name) {
+	switch {
+	case p.m.lacks(name) && slices.Contains(callTables, name):
+		needs = []string{"requests"}
+	case p.m.lacks(name):
 		needs = []string{"iterations"} // whose retention is theirs
 	}
 	if needs == nil {
@@ -139,6 +142,12 @@ func (p *period) exported(name string) (in vfs.File, err error) {
 			err = out(writeRows[store.ExecutionRow](p.s.fs, path, nil))
 		case "evictions":
 			err = out(writeRows[store.EvictionRow](p.s.fs, path, nil))
+		case "calls":
+			err = out(writeRows[store.CallRow](p.s.fs, path, nil))
+		case "call_parts":
+			err = out(writeRows[store.CallPartRow](p.s.fs, path, nil))
+		case "call_spans":
+			err = out(writeRows[store.CallSpanRow](p.s.fs, path, nil))
 		}
 		if err == nil {
 			in, err = p.s.fs.Open(path)

@@ -228,6 +228,7 @@ type requestIDs struct {
 	TraceID      string  `parquet:"trace_id,delta"`
 	Templates    bool    `parquet:"templates"`
 	SequenceRows []int32 `parquet:"sequence_rows,list" parquet-element:",delta"`
+	Level        int32   `parquet:"level,dict"`
 }
 
 type sequenceIDs struct {
@@ -259,7 +260,7 @@ func (p *period) check(t map[string]*table, rows []int32, prefix string) (out []
 			q := sequences[at]
 			r.Sequences = append(r.Sequences, sequenceOf(&store.SequenceRow{ID: q.ID, External: q.External, Parent: q.Parent, Templates: q.Templates}, r))
 		}
-		ref, ok := store.RequestRef{Period: p.m.ID, Row: int64(rows[i]), Name: r.Name(), At: k.From}, false
+		ref, ok := store.RequestRef{Period: p.m.ID, Row: int64(rows[i]), Name: r.Name(), At: k.From, Level: int(k.Level)}, false
 		for _, id := range r.IDs() {
 			ok = ok || strings.HasPrefix(id, prefix)
 			ref.Exact = ref.Exact || id == prefix

@@ -287,7 +287,7 @@ func materialise(w worst, page *store.RequestPage) error {
 		err := p.use([]string{"requests"}, func(t map[string]*table) error {
 			return scattered(t["requests"], rows, func(at int32, r *store.RequestRow) {
 				row := plain(*r)
-				page.Rows[place[p][at]] = store.Listed{Ref: store.RequestRef{Period: p.m.ID, Row: int64(at), Name: rowName(&row), At: row.From, Exact: true}, Row: row}
+				page.Rows[place[p][at]] = store.Listed{Ref: store.RequestRef{Period: p.m.ID, Row: int64(at), Name: rowName(&row), At: row.From, Exact: true, Level: int(row.Level)}, Row: row}
 			})
 		})
 		if err != nil {

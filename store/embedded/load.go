@@ -72,6 +72,10 @@ func (s *Store) load1(ctx context.Context, ps []*period, p *period, row int64) (
 	if err != nil {
 		return nil, err
 	}
+	if r.Level == 1 {
+		calls, err := p.callsOf(row)
+		return &store.Slice{Request: requestOf(&r, nil), Row: plain(r), Calls: calls}, err
+	}
 	return s.slice(ctx, ofEngine(ps, p.m.Engine), p.m.Engine, uint64(r.First), uint64(r.Last), p, row)
 }
 

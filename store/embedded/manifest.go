@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"path/filepath"
+	"slices"
 
 	"github.com/whylate/whylate/internal/vfs"
 	"github.com/whylate/whylate/ledger"
@@ -14,8 +15,8 @@ import (
 
 // format is the version of a sealed period's files. Older ones are read; a newer one is refused by name. Format 2 has a filter of ids,
 // and no rows for the stints of most sequences. Format 3 has executions, evictions, and columns for drafts and labels: a program
-// of format 2 would lose them when it merges, and read contexts with the rejected drafts in them.
-const format = 3
+// of format 2 would lose them when it merges, and read contexts with the rejected drafts in them. Format 4 has calls that spans told of.
+const format = 4
 
 const manifestFile = "manifest.json"
 
@@ -32,6 +33,7 @@ type manifest struct {
 	From     int64               `json:"from_unix_ns"`
 	To       int64               `json:"to_unix_ns"`
 	Began    uint64              `json:"began_iteration"`
+	Batch    uint64              `json:"span_batch,omitempty"` // last batch of the log of spans that its calls were made of
 	Firsts   map[string]uint64   `json:"firsts,omitempty"`
 	Files    map[string]fileInfo `json:"files"`             // by table
 	Filter   *fileInfo           `json:"filter,omitempty"`  // of ids; nil in format 1
@@ -87,8 +89,13 @@ func newerError(path string, version int, writer string) error {
 		Remedy: "open it with that whylate or a newer one; nothing was changed"}
 }
 
-// lacks reports whether the period's format did not have a table yet: it is read as one without rows.
+// lacks reports whether the period does not have a table, because its format did not have it yet or it has no calls: it is read as one without
+// rows.
 func (m manifest) lacks(name string) bool {
+	if slices.Contains(callTables, name) {
+		_, has := m.Files["calls"]
+		return !has
+	}
 	return m.Format < 3 && (name == "executions" || name == "evictions")
 }
 

@@ -57,7 +57,7 @@ func (s *Store) Seal(ctx context.Context, p *store.Period) (store.PeriodInfo, er
 	if err != nil {
 		return store.PeriodInfo{}, err
 	}
-	m := manifest{First: p.First, Last: p.Last}
+	m := manifest{First: p.First, Last: p.Last, Batch: p.Batch}
 	if p.Engine != nil {
 		m.Engine = p.Engine.ID
 	}
@@ -128,6 +128,9 @@ func (s *Store) publish(ctx context.Context, c *content, m manifest) (store.Peri
 	m.From, m.To = c.span()
 	h := fnv.New32a()
 	fmt.Fprintf(h, "%s %d %d %d %v", engineKey(m.Engine), m.First, m.Last, m.From, m.Replaces)
+	if m.Batch != 0 {
+		fmt.Fprintf(h, " %d", m.Batch)
+	}
 	m.ID = s.freeID(fmt.Sprintf("%s-%08x-%d-%d", time.Unix(0, m.From).UTC().Format("20060102T150405"), h.Sum32(), m.First, m.Last))
 	final := filepath.Join(s.sealed(), m.ID)
 	tmp := filepath.Join(s.sealed(), tmpPrefix+m.ID)
@@ -225,7 +228,7 @@ func (c *content) span() (from, to int64) {
 // write writes all tables.
 func (c *content) write(ctx context.Context, f vfs.FS, dir string) (map[string]fileInfo, error) {
 	files := map[string]fileInfo{}
-	for name, write := range map[string]func(path string) (fileInfo, error){
+	tables := map[string]func(path string) (fileInfo, error){
 		"engines":     func(p string) (fileInfo, error) { return writeRows(f, p, c.engines) },
 		"iterations":  func(p string) (fileInfo, error) { return writeRows(f, p, c.iterations) },
 		"sequences":   func(p string) (fileInfo, error) { return writeRows(f, p, c.sequences) },
@@ -239,7 +242,13 @@ func (c *content) write(ctx context.Context, f vfs.FS, dir string) (map[string]f
 		"clients":     func(p string) (fileInfo, error) { return writeRows(f, p, c.clients) },
 		"gaps":        func(p string) (fileInfo, error) { return writeRows(f, p, c.gaps) },
 		"ids":         func(p string) (fileInfo, error) { return writeRows(f, p, c.ids) },
-	} {
+	}
+	if len(c.calls) > 0 {
+		tables["calls"] = func(p string) (fileInfo, error) { return writeRows(f, p, c.calls) }
+		tables["call_parts"] = func(p string) (fileInfo, error) { return writeRows(f, p, c.callParts) }
+		tables["call_spans"] = func(p string) (fileInfo, error) { return writeRows(f, p, c.callSpans) }
+	}
+	for name, write := range tables {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}

@@ -46,6 +46,8 @@ func Run(t *testing.T, open Open) {
 		{"list sorts, filters and pages", list},
 		{"seal refuses what is not over, and seals once", sealRefuses},
 		{"requests that no engine took up", withoutEngine},
+		{"calls that spans told of", spanCalls},
+		{"the log of spans", spanLog},
 		{"retention", retention},
 		{"two at once", locking},
 		{"export", export},

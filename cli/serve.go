@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"time"
 
@@ -85,7 +86,8 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger) (err error) 
 		return err
 	}
 	defer func() { err = errors.Join(err, set.Told.Close()) }()
-	set.Faults = func() []api.Fault { return append(faultsOf(files), refusals(agents.Stats())...) }
+	var series *timeSeries
+	set.Faults = func() []api.Fault { return slices.Concat(faultsOf(files), refusals(agents.Stats()), series.faults()) }
 	if c.Rings.Follow {
 		set.Rings = c.Rings.Dir
 	}
@@ -121,8 +123,7 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger) (err error) 
 		}
 		agents.Tokens = func() ([]string, error) { return tokens.Get(), nil }
 	}
-	series, err := openSeries(c, files, log, &opts)
-	if err != nil {
+	if series, err = openSeries(c, files, log, &opts); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, series.db.Close()) }()

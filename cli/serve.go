@@ -89,9 +89,10 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger) (err error) 
 	defer func() { err = errors.Join(err, set.Told.Close()) }()
 	var pages scraping
 	set.Targets = pages.targets
+	var series *timeSeries
 	var otel *telemetry
 	set.Faults = func() []api.Fault {
-		return slices.Concat(faultsOf(files), refusals(agents.Stats()), pages.faults(), otel.faults())
+		return slices.Concat(faultsOf(files), refusals(agents.Stats()), pages.faults(), series.faults(), otel.faults())
 	}
 	if c.Rings.Follow {
 		set.Rings = c.Rings.Dir
@@ -130,8 +131,7 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger) (err error) 
 		}
 		agents.Tokens = func() ([]string, error) { return tokens.Get(), nil }
 	}
-	series, err := openSeries(c, files, log, &opts, pages.asOfPrometheus)
-	if err != nil {
+	if series, err = openSeries(c, files, log, &opts, pages.asOfPrometheus); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, series.db.Close()) }()

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/prometheus/model/labels"
 
+	"github.com/whylate/whylate/api"
 	"github.com/whylate/whylate/config"
 	"github.com/whylate/whylate/internal/renew"
 	"github.com/whylate/whylate/metrics"
@@ -23,14 +25,15 @@ import (
 	"github.com/whylate/whylate/web"
 )
 
-// series are the server's time series: where they are kept, and who answers PromQL.
-type series struct {
-	db  *metrics.DB
-	log *slog.Logger
+// timeSeries are the server's time series: where they are kept, and who answers PromQL.
+type timeSeries struct {
+	db    *metrics.DB
+	log   *slog.Logger
+	began time.Time
 }
 
 // openSeries opens the time series below the data directory and mounts PromQL.
-func openSeries(c *config.Config, files *renew.Group, log *slog.Logger, opts *web.Options, targets func() []promapi.Target) (*series, error) {
+func openSeries(c *config.Config, files *renew.Group, log *slog.Logger, opts *web.Options, targets func() []promapi.Target) (*timeSeries, error) {
 	m := c.Metrics
 	db, err := metrics.Open(metrics.Config{
 		Dir: filepath.Join(c.DataDir, "metrics"), OutOfOrder: m.OutOfOrder, Log: log,
@@ -48,7 +51,7 @@ func openSeries(c *config.Config, files *renew.Group, log *slog.Logger, opts *we
 		}
 	}
 	opts.Gatherer = prometheus.Gatherers{opts.Gatherer, db.Gatherer()}
-	return &series{db: db, log: log}, nil
+	return &timeSeries{db: db, log: log, began: time.Now()}, nil
 }
 
 // metricFlags are the settings of time series, as a client may ask for them.
@@ -101,8 +104,28 @@ func secretOf(files *renew.Group, what, path string) (func() string, error) {
 	return f.Get, nil
 }
 
+// faults are what time series lost at the start, and what there is no room for. Values that no label may have are no fault: they are counted.
+func (s *timeSeries) faults() (out []api.Fault) {
+	if s == nil {
+		return nil
+	}
+	for _, l := range s.db.Lost() {
+		out = append(out, api.Fault{What: "time series: the log of " + l.Store + " was damaged", Count: 1, Last: fmt.Sprintf("%s: %s; at most %d bytes are lost", l.At, l.Why, l.Bytes), At: s.began.UnixNano(),
+			Remedy: "samples after " + l.After.UTC().Format(time.RFC3339) + " may be missing; look at the disk"})
+	}
+	for _, r := range s.db.Refused() {
+		if r.Label == "" && len(out) < mostFaults {
+			out = append(out, api.Fault{What: "time series: " + cmp.Or(r.Metric, "a metric") + " in " + r.Store, Count: r.Count, Last: r.Why, At: r.Last.UnixNano(),
+				Remedy: "send fewer series, or raise metrics.budget; docs/metrics.md says what is not let in"})
+		}
+	}
+	return out
+}
+
+const mostFaults = 10
+
 // run records what the server says of itself, and makes signals of each minute, until ctx ends.
-func (s *series) run(ctx context.Context, own prometheus.Gatherer) error {
+func (s *timeSeries) run(ctx context.Context, own prometheus.Gatherer) error {
 	host, _ := os.Hostname()
 	target := labels.FromStrings("job", "whylate", "instance", host)
 	to := s.db.Appendable("whylate")

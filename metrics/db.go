@@ -113,7 +113,7 @@ func (db *DB) open(name string, keep Keep, stripes int, signals bool) (*part, er
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return nil, fmt.Errorf("time series: %w", err)
 	}
-	g := newGuard(name, db.config.Budget, signals)
+	g := newGuard(name, db.config.Budget, signals, db.config.Now)
 	o := tsdb.DefaultOptions()
 	o.RetentionDuration = keep.For.Milliseconds()
 	o.MaxBytes = keep.Bytes

@@ -2,6 +2,7 @@ package exposition
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"math"
 	"os"
@@ -154,6 +155,39 @@ func TestHistogramWithoutADeclaration(t *testing.T) {
 	}
 	if h := f.Histograms[0]; h.Bounds[0] != 1 || h.Counts[1] != 2 || h.Count != 3 || h.Sum != 9 {
 		t.Errorf("%+v", h)
+	}
+}
+
+// Buckets that stand alike are of one histogram; whatever else looks so is not.
+func TestBucketsThatLookAlike(t *testing.T) {
+	p := Read([]byte(`# TYPE h histogram
+h_bucket{a=",le=",b="1",le="1"} 1
+h_bucket{a=",le=",b="1",le="2"} 2
+h_bucket{a=",le=",b="2",le="2"} 3
+h_bucket{a=",le=",b="2",le="+Inf"} 4
+h_bucket{le="1",a="x"} 5
+h_bucket{le="1",a="y"} 6
+h_bucket{le="2",a="y"} 7
+h_bucket{a="y", le="3"} 8
+h_bucket{a="\\\",le=\"",le="1"} 9
+h_count{a="y"} 8
+# TYPE h gauge
+h_bucket{le="2",a="y"} 7
+`))
+	got := map[string]string{}
+	for _, h := range p.Family("h").Histograms {
+		got[h.Labels.Key()] = fmt.Sprint(h.Bounds, h.Counts)
+	}
+	want := map[string]string{
+		"a\xff,le=\xffb\xff1\xff": "[1 2] [1 2]", "a\xff,le=\xffb\xff2\xff": "[2] [3]", "a\xffx\xff": "[1] [5]", "a\xffy\xff": "[1 2 3] [6 7 8]",
+		"a\xff\\\",le=\"\xff": "[1] [9]"}
+	if len(got) != len(want) {
+		t.Errorf("%q", got)
+	}
+	for k, v := range want {
+		if got[k] != v {
+			t.Errorf("%q is %s, want %s", k, got[k], v)
+		}
 	}
 }
 

@@ -128,7 +128,7 @@ func Read(b []byte) *Page {
 	r.open = openMetrics(b)
 	if r.all(b) != nil {
 		p.Families, p.Problems, p.byName = nil, nil, map[string]*Family{}
-		r.hist, r.hists, r.sums, r.types = nil, map[seriesKey]*Hist{}, map[seriesKey]*Summed{}, map[string]Type{}
+		r.hist, r.like, r.hists, r.sums, r.types = nil, likeness{}, map[seriesKey]*Hist{}, map[seriesKey]*Summed{}, map[string]Type{}
 		r.each(b)
 	}
 	r.finish()
@@ -153,6 +153,43 @@ type reader struct {
 
 	hist     *Hist // the last one that was written to
 	histName string
+	like     likeness // of the last bucket
+}
+
+// likeness is how the text of a bucket's series stands around its bound: another that stands so is of the same histogram, and needs no
+// labels read. Most lines of an engine's page are such.
+type likeness struct {
+	before, after []byte
+	hist          *Hist
+}
+
+// around divides a bucket's series at the value of its label le; ok is false where that is not plain to see. What looks like the label
+// inside another one's value is no bound, as it does not parse as a number.
+func around(series []byte) (before, bound, after []byte, ok bool) {
+	i := bytes.Index(series, []byte(`le="`))
+	if i < 1 || series[i-1] != '{' && series[i-1] != ',' {
+		return nil, nil, nil, false
+	}
+	i += len(`le="`)
+	n := bytes.IndexByte(series[i:], '"')
+	if n < 0 {
+		return nil, nil, nil, false
+	}
+	return series[:i], series[i : i+n], series[i+n:], true
+}
+
+// again takes a bucket that only differs in its bound from the one before it.
+func (r *reader) again(series []byte, value float64) bool {
+	l := &r.like
+	if l.hist == nil || !bytes.HasPrefix(series, l.before) || !bytes.HasSuffix(series, l.after) || len(series) < len(l.before)+len(l.after) {
+		return false
+	}
+	bound, err := strconv.ParseFloat(string(series[len(l.before):len(series)-len(l.after)]), 64)
+	if err != nil {
+		return false
+	}
+	l.hist.Bounds, l.hist.Counts = append(l.hist.Bounds, bound), append(l.hist.Counts, value)
+	return true
 }
 
 // all reads the page in one go, which is fast, and fails at the first line that Prometheus would not take.
@@ -269,6 +306,9 @@ func (r *reader) parse(b []byte) error {
 		case textparse.EntrySeries:
 			var ls labels.Labels
 			series, at, value := p.Series()
+			if r.again(series, value) {
+				continue
+			}
 			p.Labels(&ls)
 			if err := r.sample(ls, at, value, series); err != nil {
 				return err
@@ -297,7 +337,7 @@ func (r *reader) declare(name string, t model.MetricType) {
 	case model.MetricTypeStateset:
 		kind = StateSet
 	}
-	r.types[name] = kind
+	r.types[name], r.like = kind, likeness{}
 	if f := r.page.byName[name]; f != nil {
 		f.Type = kind
 	}
@@ -337,14 +377,14 @@ func (r *reader) sample(ls labels.Labels, at *int64, value float64, series []byt
 	if base, suffix := Split(name); suffix != "" {
 		switch r.types[base] {
 		case Histogram:
-			return r.bucket(base, suffix, ls, value)
+			return r.bucket(base, suffix, ls, value, series)
 		case Summary:
 			r.summed(base, suffix, ls, value)
 			return nil
 		case "":
 			if suffix == "_bucket" && ls.Has("le") { // nobody declared it
 				r.types[strings.Clone(base)] = Histogram
-				return r.bucket(base, suffix, ls, value)
+				return r.bucket(base, suffix, ls, value, series)
 			}
 		}
 	}
@@ -416,7 +456,7 @@ func Split(name string) (base, suffix string) {
 	return name, ""
 }
 
-func (r *reader) bucket(name, suffix string, ls labels.Labels, value float64) error {
+func (r *reader) bucket(name, suffix string, ls labels.Labels, value float64, series []byte) error {
 	h := r.hist
 	if h == nil || r.histName != name || !h.Labels.same(ls, "le") { // the buckets of one mostly come together
 		h = r.histogram(name, ls)
@@ -432,6 +472,10 @@ func (r *reader) bucket(name, suffix string, ls labels.Labels, value float64) er
 			return err
 		}
 		h.Bounds, h.Counts = append(h.Bounds, bound), append(h.Counts, value)
+		r.like = likeness{}
+		if before, _, after, ok := around(series); ok {
+			r.like = likeness{before, after, h}
+		}
 	}
 	return nil
 }

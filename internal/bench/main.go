@@ -20,8 +20,19 @@ func main() {
 	keep := flag.String("keep", "", "directory in which the large stores stay, and are found again")
 	flag.Parse()
 	command := "make bench"
-	sections := []section{{"codec", codec}, {"ingest", assembling}, {"account", accounts}, {"store", stored},
-		{"scale", func(s *figure.Sheet) error { return scale(s, shortSizes, *keep) }}, {"fleet", func(s *figure.Sheet) error { return fleet(s, shortFleet) }}, {"spans", spans}, {"agent", agents}, {"metrics", timeSeries}, {"probe", probe}}
+	sections := []section{
+		{"codec", codec},
+		{"ingest", assembling},
+		{"account", accounts},
+		{"store", stored},
+		{"scale", func(s *figure.Sheet) error { return scale(s, shortSizes, *keep) }},
+		{"fleet", func(s *figure.Sheet) error { return fleet(s, shortFleet) }},
+		{"spans", spans},
+		{"agent", agents},
+		{"metrics", timeSeries},
+		{"scrape", scraping},
+		{"probe", probe},
+	}
 	if *long {
 		command = "make bench-long"
 		sections = []section{{"scale", func(s *figure.Sheet) error { return scale(s, longSizes, *keep) }}, {"fleet", func(s *figure.Sheet) error { return fleet(s, longFleet) }}}
@@ -135,6 +146,22 @@ func stored(s *figure.Sheet) error {
 }
 
 // agents are the figures of the agent: the program on one engine at 100 Hz, and what one core forwards.
+func scraping(s *figure.Sheet) error {
+	parsing, err := bench("./exposition", "AgainstPrometheus")
+	if err != nil {
+		return err
+	}
+	s.AtMost("scrape/parsing_vllm_0.32_of_prometheus", parsing.get("AgainstPrometheus/vllm-0.32.0.prom", "x"), "x", 1.2)
+	s.AtMost("scrape/parsing_short_page_of_prometheus", parsing.get("AgainstPrometheus/C31-vllm-renames-mixed-fleet.pod-new.prom", "x"), "x", 1.2)
+	whole, err := bench("./metrics/scrape", "HundredTargets")
+	if err != nil {
+		return err
+	}
+	s.Report("scrape/cpu_per_page_of_400_series", whole.get("HundredTargets", "µs/page"), "µs")
+	s.Report("scrape/cpu_share_100_targets_every_15s", whole.get("HundredTargets", "%"), "%")
+	return nil
+}
+
 func agents(s *figure.Sheet) error {
 	rs, err := bench("./agent", "Forward|Paced")
 	if err != nil {

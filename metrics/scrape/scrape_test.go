@@ -68,7 +68,7 @@ func (a told) Commit() error {
 	return err
 }
 
-func open(t *testing.T) *kept {
+func open(t testing.TB) *kept {
 	t.Helper()
 	db, err := tsdb.Open(t.TempDir(), slog.New(slog.DiscardHandler), nil, tsdb.DefaultOptions(), nil)
 	if err != nil {

@@ -145,7 +145,7 @@ func (s *series) metric(from *otlp.Origin, m *otlp.Metric, points []otlp.Point) 
 		s.counts.Reject(len(points), noName)
 		return
 	}
-	_, _ = s.app.UpdateMetadata(0, labels.FromStrings(labels.MetricName, name), metadata.Metadata{Type: kindOf(m), Unit: m.Unit})
+	_, _ = s.app.UpdateMetadata(0, labels.FromStrings(model.MetricNameLabel, name), metadata.Metadata{Type: kindOf(m), Unit: m.Unit})
 	var same map[string]*otlp.Point
 	for i := range points {
 		if points[i].Dropped {
@@ -274,7 +274,7 @@ func who(from *otlp.Origin) (job, instance string) {
 
 func (s *series) named(base labels.Labels, name string, more ...string) labels.Labels {
 	s.builder.Reset(base)
-	s.builder.Set(labels.MetricName, name)
+	s.builder.Set(model.MetricNameLabel, name)
 	for i := 0; i+1 < len(more); i += 2 {
 		s.builder.Set(more[i], more[i+1])
 	}
@@ -356,7 +356,7 @@ func (s *series) tell(from *otlp.Origin, at int64) {
 	for _, a := range from.About {
 		s.set(a)
 	}
-	s.builder.Set(labels.MetricName, "target_info")
+	s.builder.Set(model.MetricNameLabel, "target_info")
 	s.builder.Set("job", job)
 	s.builder.Set("instance", instance)
 	l := s.builder.Labels()

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"time"
 
@@ -85,9 +86,15 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger) (err error) 
 		return err
 	}
 	defer func() { err = errors.Join(err, set.Told.Close()) }()
-	set.Faults = func() []api.Fault { return append(faultsOf(files), refusals(agents.Stats())...) }
+	var spans *spansOut
+	set.Faults = func() []api.Fault {
+		return slices.Concat(faultsOf(files), refusals(agents.Stats()), spans.faults())
+	}
 	if c.Rings.Follow {
 		set.Rings = c.Rings.Dir
+	}
+	if spans, err = openSpansOut(ctx, c, &set, log); err != nil {
+		return err
 	}
 	s := server.New(st, set)
 
@@ -97,7 +104,7 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger) (err error) 
 			return err
 		}
 	}
-	opts := web.Options{Log: log, Ready: s.Ready, Gatherer: s.Metrics(), MaxImport: c.Limits.RequestBody}
+	opts := web.Options{Log: log, Ready: s.Ready, Gatherer: spans.metrics(s.Metrics()), MaxImport: c.Limits.RequestBody}
 	agents = &stream.Server{Accept: s.AcceptBatches, Durable: s.Durable, TLS: tlsConfig, Version: Version, Log: log,
 		Settings: stream.Settings{MaxConnections: c.Limits.Connections, QueueBytes: c.Limits.InFlightBytes}}
 	if c.TokensFile != "" {
@@ -134,6 +141,7 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger) (err error) 
 		})
 	}
 	part("server", s.Run)
+	part("export", spans.run)
 	parts.Go(func() { files.Run(ctx, renew.Every, agents.Recheck) })
 	if c.Listen.HTTP != "" {
 		l, err := net.Listen("tcp", c.Listen.HTTP)

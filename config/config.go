@@ -13,6 +13,7 @@ type Config struct {
 	Store      Store
 	Limits     Limits
 	Agent      Agent
+	Export     Export
 
 	layers map[string][]layer // by key, the winner last; what Explain tells
 }

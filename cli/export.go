@@ -169,10 +169,10 @@ func (r *exportResult) run(ctx context.Context, svc api.Service, spanner api.Spa
 
 // spansOf asks for a request by its ids, the first that no other has.
 func spansOf(ctx context.Context, spanner api.Spanner, ids []string, withIDs bool) (spans []*tracepb.ResourceSpans, n int, err error) {
-	var b []byte
+	var answer *api.Spans
 	for _, id := range ids {
 		var several *query.Ambiguous
-		if b, err = spanner.Spans(ctx, api.SpansQuery{ID: id, IDs: withIDs}); !errors.As(err, &several) {
+		if answer, err = spanner.Spans(ctx, api.SpansQuery{ID: id, IDs: withIDs}); !errors.As(err, &several) {
 			break
 		}
 	}
@@ -180,7 +180,7 @@ func spansOf(ctx context.Context, spanner api.Spanner, ids []string, withIDs boo
 		return nil, 0, err
 	}
 	var data tracepb.TracesData
-	if err := proto.Unmarshal(b, &data); err != nil {
+	if err := proto.Unmarshal(answer.OTLP, &data); err != nil {
 		return nil, 0, fmt.Errorf("the server's answer is no OTLP: %w", err)
 	}
 	for _, rs := range data.ResourceSpans {

@@ -17,7 +17,7 @@ var (
 )
 
 // Spans implements [api.Spanner].
-func (s *Local) Spans(_ context.Context, q api.SpansQuery) ([]byte, error) {
+func (s *Local) Spans(_ context.Context, q api.SpansQuery) (*api.Spans, error) {
 	defer s.lock()()
 	r, err := s.l.Find(q.ID)
 	if err != nil {
@@ -28,13 +28,14 @@ func (s *Local) Spans(_ context.Context, q api.SpansQuery) ([]byte, error) {
 		return nil, &api.InvalidArgument{Argument: "id", Value: q.ID, Problem: err.Error()}
 	}
 	// TracesData has the form of an ExportTraceServiceRequest, and needs no gRPC.
-	return proto.Marshal(&tracepb.TracesData{ResourceSpans: export.Batch([]*export.Trace{t})})
+	b, err := proto.Marshal(&tracepb.TracesData{ResourceSpans: export.Batch([]*export.Trace{t})})
+	return &api.Spans{OTLP: b}, err
 }
 
 // Spans implements [api.Spanner]: from the hot period, else from the sealed ones.
-func (s *Server) Spans(ctx context.Context, q api.SpansQuery) ([]byte, error) {
+func (s *Server) Spans(ctx context.Context, q api.SpansQuery) (*api.Spans, error) {
 	if err := s.refuse(); err != nil {
 		return nil, err
 	}
-	return ofRequest(ctx, s, q.ID, func(l *Local) ([]byte, error) { return l.Spans(ctx, q) })
+	return ofRequest(ctx, s, q.ID, func(l *Local) (*api.Spans, error) { return l.Spans(ctx, q) })
 }

@@ -113,7 +113,7 @@ func TestServeExports(t *testing.T) {
 	if err := proto.Unmarshal(asked.OTLP, &q); err != nil {
 		t.Fatal(err)
 	}
-	root := string(q.ResourceSpans[0].ScopeSpans[0].Spans[0].SpanId)
+	root := q.ResourceSpans[0].ScopeSpans[0].Spans[0].SpanId
 	metrics, err := http.Get("http://" + s.address + "/metrics")
 	if err != nil {
 		t.Fatal(err)
@@ -129,8 +129,8 @@ func TestServeExports(t *testing.T) {
 	for n := range names {
 		seen[n]++
 	}
-	if len(seen) != 232 || requests.Load() != 232 || seen[root] != 1 {
-		t.Errorf("%d requests, %d different ones; the one asked for came %d times", requests.Load(), len(seen), seen[root])
+	if len(seen) != 232 || requests.Load() != 232 || seen[string(root)] != 1 {
+		t.Errorf("%d requests, %d different ones; the one asked for came %d times", requests.Load(), len(seen), seen[string(root)])
 	}
 	if place, err := os.ReadFile(filepath.Join(dir, "export.json")); err != nil || len(place) < len(`{"through_unix_ns":1795978968073369152}`) {
 		t.Errorf("the place is %s, %v", place, err)

@@ -2,6 +2,7 @@ package config
 
 import (
 	"errors"
+	"fmt"
 	"net/url"
 	"strings"
 	"time"
@@ -77,12 +78,15 @@ var exportKeys = []Key{
 	{Name: "export.tail_e2e", kind: duration, Default: "1m", Least: "0s", For: Server, field: func(c *Config) any { return &c.Export.TailE2E },
 		Doc: "Every request leaves that took longer. 0 switches it off."},
 	{Name: "export.spans_per_second", kind: count, Default: "1000", Least: "0", Most: "1000000", For: Server, field: func(c *Config) any { return &c.Export.SpansPerSecond },
-		Doc: "The most spans that are sent in a second. Above it the share becomes smaller, and the weights say so. 0 is no limit."},
+		Doc: "The most spans that are sent in a second, 100 at least. Above it the share becomes smaller, and the weights say so. 0 is no limit."},
 	{Name: "export.queue_spans", kind: count, Default: "20000", Least: "100", Most: "10000000", For: Server, field: func(c *Config) any { return &c.Export.QueueSpans },
 		Doc: "The most spans that wait for the receiver, about 1 kB each. More are dropped and counted."},
 	{Name: "export.ids", kind: boolean, Default: "true", For: Server, field: func(c *Config) any { return &c.Export.IDs },
 		Doc: "Whether spans carry the request's id, the response's id and the sentence of the first finding, which may name other requests. Ids that look like a person's or a secret never leave."},
 }
+
+// leastSpans is the lowest rate limit of spans: a request's own go together.
+const leastSpans = 100
 
 // exporting are the rules of the section.
 func (r *ruling) exporting() {
@@ -94,6 +98,9 @@ func (r *ruling) exporting() {
 		if get(find(key).field(r.c)) != "" && !secure {
 			r.wrong(key, "has no effect: export.endpoint is "+e.Endpoint+", without TLS")
 		}
+	}
+	if n := e.SpansPerSecond; n > 0 && n < leastSpans {
+		r.wrong("export.spans_per_second", fmt.Sprintf("is less than %d: the spans of one request might not fit into it; 0 is no limit", leastSpans))
 	}
 	host, _, _ := strings.Cut(rest, "/")
 	if e.Endpoint != "" && !secure && e.HeadersFile != "" && !Loopback(host) {

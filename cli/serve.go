@@ -91,14 +91,18 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger) (err error) 
 	set.Targets = pages.targets
 	var series *timeSeries
 	var otel *telemetry
+	var spans *spansOut
 	set.Faults = func() []api.Fault {
-		return slices.Concat(faultsOf(files), refusals(agents.Stats()), pages.faults(), series.faults(), otel.faults())
+		return slices.Concat(faultsOf(files), refusals(agents.Stats()), pages.faults(), series.faults(), otel.faults(), spans.faults())
 	}
 	if c.Rings.Follow {
 		set.Rings = c.Rings.Dir
 	}
 	counted, figures := meter(c, time.Now())
 	set.Outlets = append(set.Outlets, counted)
+	if spans, err = openSpansOut(ctx, c, &set, log); err != nil {
+		return err
+	}
 	s := server.New(st, set)
 
 	var tlsConfig *tls.Config
@@ -107,7 +111,7 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger) (err error) 
 			return err
 		}
 	}
-	opts := web.Options{Log: log, Ready: s.Ready, Gatherer: prometheus.Gatherers{s.Metrics(), figures}, MaxImport: c.Limits.RequestBody}
+	opts := web.Options{Log: log, Ready: s.Ready, Gatherer: prometheus.Gatherers{spans.metrics(s.Metrics()), figures}, MaxImport: c.Limits.RequestBody}
 	agents = &stream.Server{Accept: s.AcceptBatches, Durable: s.Durable, TLS: tlsConfig, Version: Version, Log: log,
 		Settings: stream.Settings{MaxConnections: c.Limits.Connections, QueueBytes: c.Limits.InFlightBytes}}
 	if c.TokensFile != "" {
@@ -156,6 +160,7 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger) (err error) 
 	if pages.scraper != nil {
 		part("scraping", pages.scraper.Run)
 	}
+	part("export", spans.run)
 	parts.Go(func() { files.Run(ctx, renew.Every, func() { agents.Recheck(); pages.renew(log) }) })
 	if c.Listen.HTTP != "" {
 		l, err := net.Listen("tcp", c.Listen.HTTP)

@@ -17,6 +17,7 @@ type Config struct {
 	Scrape     Scrape
 	OTLP       OTLP
 	Agent      Agent
+	Export     Export
 
 	layers map[string][]layer // by key, the winner last; what Explain tells
 }

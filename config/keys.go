@@ -31,7 +31,7 @@ type Key struct {
 // Keys are all settings, in the order of the file and of docs/config.md.
 func Keys() []Key { return slices.Clone(keys) }
 
-var keys = slices.Concat(generalKeys, metricsKeys, objectiveKeys, scrapeKeys, otlpKeys, agentKeys)
+var keys = slices.Concat(generalKeys, metricsKeys, objectiveKeys, scrapeKeys, otlpKeys, exportKeys, agentKeys)
 
 var generalKeys = []Key{
 	{Name: "listen.http", kind: address, Default: "127.0.0.1:7700", For: Server, field: func(c *Config) any { return &c.Listen.HTTP },
@@ -107,7 +107,7 @@ var agentKeys = []Key{
 		Doc: "The most that the spool may take. Full: its oldest is dropped, and a gap is recorded."},
 	{Name: "agent.key_file", kind: secretPath, For: Agents, field: func(c *Config) any { return &c.Agent.KeyFile },
 		Doc: "File with the secret that block hashes are keyed with before they leave the host: 64 hex digits, as of `openssl rand -hex 32`. The agent makes it where it is not there. Hosts with the same secret can be compared. Empty: `key` in `agent.spool_dir`."},
-}
+}, exportKeys...)
 
 // Env is the environment variable that sets the key.
 func (k *Key) Env() string {

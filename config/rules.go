@@ -28,6 +28,7 @@ func (c *Config) rules() Problems {
 	if addr, ok := strings.CutPrefix(c.Agent.Server, "tcp://"); ok && !Loopback(addr) {
 		r.add(Warning, "agent.server", "records and the token go over the network in the clear", "write tls://"+addr)
 	}
+	r.exporting()
 	if same(c.Listen.HTTP, c.Listen.Agents) {
 		r.wrong("listen.agents", "is the address of listen.http; each needs its own port")
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"net/http"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -122,15 +123,15 @@ func (b *builder) request() {
 
 // operation is what was asked for, by the path, else by the form of the engine's id.
 func (b *builder) operation() string {
-	path := b.r.Path
+	route := b.r.Path
 	external := ""
 	if len(b.r.Sequences) > 0 {
 		external = b.r.Sequences[0].External
 	}
 	switch {
-	case strings.Contains(path, "/chat/completions"), strings.Contains(path, "/v1/messages"), strings.Contains(path, "/v1/responses"), path == "" && strings.HasPrefix(external, "chatcmpl-"):
+	case strings.Contains(route, "/chat/completions"), strings.Contains(route, "/v1/messages"), strings.Contains(route, "/v1/responses"), route == "" && strings.HasPrefix(external, "chatcmpl-"):
 		return "chat"
-	case strings.Contains(path, "/embeddings"):
+	case strings.Contains(route, "/embeddings"):
 		return "embeddings"
 	}
 	return "text_completion"
@@ -142,6 +143,9 @@ func (b *builder) model() string {
 		return ""
 	}
 	name, _ := b.e.Settings["model"].(string)
+	if strings.HasPrefix(name, "/") { // where it lies on the engine's host is nobody's business
+		name = path.Base(name)
+	}
 	return identifier(name)
 }
 

@@ -388,3 +388,21 @@ func TestIDsLeaveOnlyWithLeave(t *testing.T) {
 		t.Error("identifier")
 	}
 }
+
+// A traceparent is somebody else's text: it is taken whole or not at all.
+func FuzzTraceParent(f *testing.F) {
+	for _, s := range []string{"", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", "00-4bf92f3577b34da6a3ce929d0e0e4736-0000000000000000-03", "ff-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+		"00-00000000000000000000000000000000-00f067aa0ba902b7-01", "00-zz-00f067aa0ba902b7-01-x"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		trace, parent, _, ok := parseTraceParent(s)
+		if ok && (len(trace) != 16 || zero(trace) || parent != nil && (len(parent) != 8 || zero(parent))) {
+			t.Errorf("%q: %x %x", s, trace, parent)
+		}
+		l := lineageOf(&ledger.Request{RequestID: "r", TraceParent: s})
+		if len(l.trace) != 16 || l.randomness() >= whole || len(l.span("x")) != 8 {
+			t.Errorf("%q: %+v", s, l)
+		}
+	})
+}

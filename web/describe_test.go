@@ -137,6 +137,9 @@ func (d *describer) of(t reflect.Type) object {
 	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
 		return object{"type": "integer", "minimum": 0}
 	case reflect.Slice:
+		if t.Elem().Kind() == reflect.Uint8 {
+			return object{"type": "string", "contentEncoding": "base64"}
+		}
 		return object{"type": "array", "items": d.of(t.Elem())}
 	case reflect.Map:
 		return object{"type": "object", "additionalProperties": d.of(t.Elem())}

@@ -96,6 +96,10 @@ func (l *live) Watch(ctx context.Context, since string) (<-chan api.Event, error
 	return l.feed.Watch(ctx, since)
 }
 
+func (l *live) Spans(ctx context.Context, q api.SpansQuery) (*api.Spans, error) {
+	return l.Service.(api.Spanner).Spans(ctx, q)
+}
+
 func (l *live) Import(_ context.Context, q api.ImportQuery, r io.Reader) (*api.ImportResult, error) {
 	n, err := io.Copy(io.Discard, r)
 	return &api.ImportResult{Name: q.Name, Bytes: n, Sources: 1, Frames: 7, New: 7}, err

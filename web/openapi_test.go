@@ -41,6 +41,7 @@ var example = map[string]string{
 	"listEngines":    "/api/v1/engines",
 	"overview":       "/api/v1/overview",
 	"listGaps":       "/api/v1/gaps",
+	"spansOfRequest": "/api/v1/requests/short/spans?ids=no",
 	"listSources":    "/api/v1/sources",
 	"listChanges":    "/api/v1/changes",
 	"listTargets":    "/api/v1/targets",
@@ -171,7 +172,7 @@ func described(t *testing.T) []byte {
 			}
 			media["example"] = exampleOf(t, b)
 		}
-		if strings.Contains(r.Path, "/store") || r.Path == "/targets" {
+		if strings.Contains(r.Path, "/store") || r.Path == "/targets" || r.Name == "spansOfRequest" {
 			statuses = append(statuses, "501")
 		}
 		if strings.Contains(r.Path, "{id}") || r.Name == "explainWorst" || r.Name == "listIterations" {
@@ -366,9 +367,9 @@ func TestAnswersAreAsDocumented(t *testing.T) {
 			"/api/v1/requests?sort=beauty", "/api/v1/requests?limit=0", "/api/v1/requests/no-such", "/api/v1/explain", "/api/v1/explain?slowest=ttft", "/api/v1/explain?class=none",
 			"/api/v1/iterations", "/api/v1/iterations?limit=3", "/api/v1/iterations?engine=none", "/api/v1/iterations?first=10&last=12", "/api/v1/iterations/1", "/api/v1/iterations/999999", "/api/v1/iterations/0",
 			"/api/v1/iterations/65", "/api/v1/iterations/115", "/api/v1/odd", "/api/v1/engines", "/api/v1/overview", "/api/v1/gaps", "/api/v1/gaps?limit=1", "/api/v1/sources", "/api/v1/changes", "/api/v1/targets", "/api/v1/store",
-			"/api/v1/requests/b", "/api/v1/requests/grow", "/healthz", "/readyz", "/api/v1/openapi.json"}
+			"/api/v1/requests/b", "/api/v1/requests/grow", "/api/v1/requests/late/spans", "/api/v1/requests/short/spans?ids=maybe", "/healthz", "/readyz", "/api/v1/openapi.json"}
 		for _, r := range list.Requests[:min(len(list.Requests), 60)] {
-			addresses = append(addresses, "/api/v1/requests/"+url.PathEscape(r.Name), "/api/v1/iterations?limit=5&request="+url.QueryEscape(r.Name))
+			addresses = append(addresses, "/api/v1/requests/"+url.PathEscape(r.Name), "/api/v1/requests/"+url.PathEscape(r.Name)+"/spans?ids=no", "/api/v1/iterations?limit=5&request="+url.QueryEscape(r.Name))
 		}
 		for _, a := range addresses {
 			seen[checked(t, doc, srv.URL, a, name)] = true

@@ -89,6 +89,20 @@ var routes = []route{
 			}
 			return answer(ctx, a, api.ExplainQuery{RequestsQuery: requestsQuery(a, "slowest")}, s.Explain)
 		}},
+	{method: "GET", path: "/requests/{id}/spans", name: "spansOfRequest", role: Viewer, answer: &api.Spans{},
+		about: "Gives a request that is over as OpenTelemetry spans: an ExportTraceServiceRequest in protobuf, in base64. Its ids are the same whenever it is asked for.",
+		params: []param{{"id", inPath, "text", "Any id the request has, or a beginning of one that is unique.", "cli-7"},
+			{"ids", inQuery, "text", "'no' leaves out ids, and sentences that may hold some.", "no"}},
+		ask: func(ctx context.Context, s api.Service, a *arguments) (any, error) {
+			spanner, ok := s.(api.Spanner)
+			if !ok {
+				return nil, &api.Unsupported{What: "this server gives no spans", Remedy: "ask one that holds the records ('whylate serve')"}
+			}
+			if ids := a.text("ids"); ids != "" && ids != "no" && ids != "yes" {
+				a.wrong("ids", ids, "say yes or no")
+			}
+			return answer(ctx, a, api.SpansQuery{ID: a.text("id"), IDs: a.text("ids") != "no"}, spanner.Spans)
+		}},
 	{method: "GET", path: "/iterations", name: "listIterations", role: Viewer, answer: &api.IterationList{},
 		about: "Lists iterations of one engine, the first first.",
 		params: []param{engine,

@@ -24,6 +24,7 @@ func main() {
 		{"codec", codec},
 		{"ingest", assembling},
 		{"account", accounts},
+		{"export", exported},
 		{"store", stored},
 		{"scale", func(s *figure.Sheet) error { return scale(s, shortSizes, *keep) }},
 		{"fleet", func(s *figure.Sheet) error { return fleet(s, shortFleet) }},
@@ -115,6 +116,22 @@ func accounts(s *figure.Sheet) error {
 	}
 	// Flat in the length of the answer: a hundred times the tokens may not cost half again as much.
 	s.AtMost("account/growth_100_to_10000_tokens", account.get("Account/tokens=10000", "ns/op")/account.get("Account/tokens=100", "ns/op"), "ratio", 1.5)
+	return nil
+}
+
+// exported is what it costs to let requests leave as spans: passed over by sampling, explained, built, and sent.
+func exported(s *figure.Sheet) error {
+	r, err := bench("./export", "Export")
+	if err != nil {
+		return err
+	}
+	s.Report("export/passed_over", r.get("Export/passed-over", "ns/request"), "ns")
+	s.Report("export/explained", r.get("Export/explained", "ns/request"), "ns")
+	s.Report("export/built", r.get("Export/built", "ns/request"), "ns")
+	s.Report("export/spans_built", r.get("Export/built", "spans/core-s"), "spans/s")
+	s.Report("export/spans_built_and_sent", r.get("Export/sent-none", "spans/core-s"), "spans/s")
+	s.Report("export/spans_built_and_sent_gzip", r.get("Export/sent-gzip", "spans/core-s"), "spans/s")
+	s.Report("export/request_built_and_sent_gzip", r.get("Export/sent-gzip", "ns/request"), "ns")
 	return nil
 }
 

@@ -43,7 +43,7 @@ func openSpansOut(ctx context.Context, c *config.Config, set *server.Settings, l
 	}
 	e := export.New(export.Settings{Options: export.Options{IDs: x.IDs, Version: Version}, SpansPerSecond: x.SpansPerSecond, Queue: x.QueueSpans,
 		Sampling: export.Sampling{OneIn: x.SampleOneIn, TailTTFT: x.TailTTFT, TailE2E: x.TailE2E}, Send: client.Send, Place: place, Log: log})
-	set.Outlet = &server.Outlet{After: place.Through(), Offer: e.Offer}
+	set.Outlets = append(set.Outlets, &server.Outlet{After: place.Through(), Offer: e.Offer})
 	log.Info("requests leave as spans", "endpoint", x.Endpoint, "one_in", x.SampleOneIn)
 	return &spansOut{client, e}, nil
 }

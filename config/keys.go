@@ -107,7 +107,7 @@ var agentKeys = []Key{
 		Doc: "The most that the spool may take. Full: its oldest is dropped, and a gap is recorded."},
 	{Name: "agent.key_file", kind: secretPath, For: Agents, field: func(c *Config) any { return &c.Agent.KeyFile },
 		Doc: "File with the secret that block hashes are keyed with before they leave the host: 64 hex digits, as of `openssl rand -hex 32`. The agent makes it where it is not there. Hosts with the same secret can be compared. Empty: `key` in `agent.spool_dir`."},
-}, exportKeys...)
+}
 
 // Env is the environment variable that sets the key.
 func (k *Key) Env() string {

@@ -37,7 +37,7 @@ const (
 var traceMark = []byte{0xc0, 0xff, 0xee, 0x5a}
 
 // export is a request of calls as a gateway, a web server and vLLM 0.32 show them: three spans each, with the attributes that they really have.
-func export() ptraceotlp.ExportRequest {
+func exportOf() ptraceotlp.ExportRequest {
 	traces := ptrace.NewTraces()
 	spans := func(service, host, scope string) ptrace.SpanSlice {
 		rs := traces.ResourceSpans().AppendEmpty()
@@ -159,7 +159,7 @@ func spanBench(b *testing.B, set Settings) (s *Server, finish func() (calls, byt
 
 // Spans a second from OTLP in protobuf, decoded, acknowledged, mapped and sealed; every call is counted in the sealed tables.
 func BenchmarkSpansStored(b *testing.B) {
-	body, err := export().MarshalProto()
+	body, err := exportOf().MarshalProto()
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -246,7 +246,7 @@ func resident(b *testing.B) float64 {
 
 // A gigabyte of OTLP JSON lines is imported: how much memory at most in its first quarter, and in all of it.
 func BenchmarkImportTraces(b *testing.B) {
-	line, err := export().MarshalJSON()
+	line, err := exportOf().MarshalJSON()
 	if err != nil {
 		b.Fatal(err)
 	}

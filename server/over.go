@@ -29,7 +29,10 @@ const (
 )
 
 // offering remembers what has been offered of what is in memory.
-type offering struct{ done map[*ledger.Request]bool }
+type offering struct {
+	to   *Outlet
+	done map[*ledger.Request]bool
+}
 
 // begin passes over what an earlier run has told of.
 func (o *offering) begin(s *Server) {
@@ -37,7 +40,7 @@ func (o *offering) begin(s *Server) {
 	defer s.hot.lock()()
 	now := s.set.Now().UnixNano()
 	for _, r := range s.hot.l.Book.Requests {
-		if end := overAt(r, now); end != 0 && end <= s.set.Outlet.After {
+		if end := overAt(r, now); end != 0 && end <= o.to.After {
 			o.done[r] = true
 		}
 	}
@@ -65,7 +68,7 @@ func (o *offering) some(s *Server) (more bool) {
 			return true
 		}
 		o.done[r] = true
-		s.set.Outlet.Offer(s.hot.l, r, end)
+		o.to.Offer(s.hot.l, r, end)
 		n++
 	}
 	o.forget(s.hot.l.Book.Requests)

@@ -129,7 +129,7 @@ func (s *Server) Run(ctx context.Context) error {
 	wg.Go(func() { s.every(ctx, 500*time.Millisecond, s.tell) })
 	wg.Go(func() { s.sealAgain(ctx) })
 	if s.set.Outlet != nil {
-		var o offering
+		o := offering{to: s.set.Outlet}
 		o.begin(s)
 		wg.Go(func() { s.every(ctx, offerEvery, func(ctx context.Context) { o.offer(ctx, s) }) })
 	}

@@ -16,7 +16,7 @@ const module = "github.com/whylate/whylate/"
 // its parent and sees no sibling. A package that stands in no row fails the test, so the table cannot fall behind.
 var rows = [][]string{
 	{"ledger", "exposition", "signals", "logline"},
-	{"wire", "account", "adapter"},
+	{"wire", "account", "adapter", "bundle"},
 	{"adapter/vllm", "adapter/sglang", "adapter/trtllm", "adapter/tgi", "adapter/llamacpp", "adapter/dynamo", "adapter/litellm", "adapter/dcgm", "adapter/genai"},
 	{"store"},
 	{"store/embedded"},
@@ -24,7 +24,8 @@ var rows = [][]string{
 	{"ingest/stream", "ingest/otlp"},
 	{"agent"},
 	{"agent/command"},
-	{"diagnose", "experiment", "look"},
+	{"diagnose", "experiment"},
+	{"look"},
 	{"experiment/replay"},
 	{"experiment/overhead"},
 	{"api"},

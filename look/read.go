@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -14,7 +15,9 @@ import (
 	"github.com/whylate/whylate/adapter"
 	"github.com/whylate/whylate/adapter/genai"
 	"github.com/whylate/whylate/adapter/trtllm"
+	"github.com/whylate/whylate/bundle"
 	"github.com/whylate/whylate/exposition"
+	"github.com/whylate/whylate/ingest"
 	"github.com/whylate/whylate/logline"
 )
 
@@ -40,6 +43,7 @@ func Read(ctx context.Context, inputs []Input, o Options) (*Scene, error) {
 	}
 	r.assemble()
 	r.understand()
+	r.captured()
 	if len(r.spans) > 0 {
 		r.scene.Traces = genai.Calls(r.spans)
 	}
@@ -53,14 +57,24 @@ type reader struct {
 	scrapes map[string]int            // by target
 	parts   map[string]*parts         // of histograms that come series by series
 	spans   []genai.Span
+	frames  *ingest.Assembler // of captures; nil where there are none
 }
 
 func (r *reader) read(in Input) {
-	src := Source{Name: in.Name, Target: in.Target}
+	src := Source{Name: in.Name, Target: in.Target, from: in.From}
+	if in.manifest != nil {
+		r.scene.Bundles = append(r.scene.Bundles, Bundle{in.Name, in.From, in.manifest})
+		return
+	}
+	if bundle.IsTruth(in.Name) {
+		src.Kind, src.Target = "truth", ""
+		r.scene.Sources = append(r.scene.Sources, src)
+		return
+	}
 	b, err := r.content(in, &src)
 	switch {
 	case err != nil:
-		src.Kind = "unreadable"
+		src.Kind = cmp.Or(src.Kind, "unreadable")
 		src.Problems = append(src.Problems, err.Error())
 	case src.Kind == "":
 		r.recognise(in, &src, b)
@@ -70,6 +84,9 @@ func (r *reader) read(in Input) {
 
 // content is what an input holds, unpacked, up to the limit. It is nil where it was a log and has been taken line by line.
 func (r *reader) content(in Input, src *Source) ([]byte, error) {
+	if in.Refused != "" {
+		return nil, errors.New(in.Refused)
+	}
 	f, err := in.Open()
 	if err != nil {
 		return nil, err
@@ -80,6 +97,18 @@ func (r *reader) content(in Input, src *Source) ([]byte, error) {
 		return nil, err
 	}
 	defer done()
+	head, _ := text.Peek(4096)
+	switch bundle.Sniff(head) {
+	case bundle.Capture:
+		return nil, r.capture(in, src, text)
+	case bundle.Ring:
+		src.Kind = "ring"
+		return nil, errors.New("a ring, which is read where it lies: 'whylate requests --from FOLDER'")
+	case bundle.Archive:
+		return nil, errors.New("a zip inside of another: unpack it")
+	case bundle.Changes:
+		return nil, r.changes(src, text)
+	}
 	if !isQueries(in) && r.log(in, src, text) {
 		return nil, nil
 	}

@@ -1,5 +1,11 @@
 package ledger
 
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"strconv"
+)
+
 // ChangeKind says what changed.
 type ChangeKind string
 
@@ -37,4 +43,13 @@ type Change struct {
 	To      string     `json:"to,omitempty"`
 	Source  string     `json:"source"` // who says so, with version
 	Text    string     `json:"text"`   // one sentence
+}
+
+// Key is an id that a change has by what it says: the same change has the same, whoever found it and when.
+func (c *Change) Key() string {
+	h := sha256.New()
+	for _, part := range []string{string(c.Kind), c.Engine, c.Subject, c.From, c.To, strconv.FormatInt(c.At, 10)} {
+		h.Write(append([]byte(part), 0))
+	}
+	return "change-" + hex.EncodeToString(h.Sum(nil)[:12])
 }

@@ -122,6 +122,15 @@ func (r *reader) content(in Input, src *Source) ([]byte, error) {
 	return b, nil
 }
 
+// IsMetrics reports whether a text begins like a page of metrics.
+func IsMetrics(head []byte) bool {
+	if i := bytes.LastIndexByte(head, '\n'); i >= 0 {
+		head = head[:i+1] // the last line may be cut
+	}
+	page := exposition.Read(head)
+	return len(page.Families) > 0 && len(page.Problems) == 0
+}
+
 func isQueries(in Input) bool { return filepath.Ext(in.Name) == ".promql" }
 
 // recognise decides by content what an input is. Names decide only where content cannot: a file of queries is text like any other.
@@ -165,6 +174,9 @@ func (r *reader) page(in Input, src *Source, b []byte) {
 		for _, s := range f.Samples {
 			t := r.track(in.Target, f.Name, f.Type, s.Labels)
 			t.Points = append(t.Points, adapter.Point{At: cmp.Or(s.At*1e6, at), Value: s.Value, Text: s.Text})
+			if at == 0 {
+				t.Order = append(t.Order, int32(r.scrapes[in.Target]))
+			}
 		}
 		for _, h := range f.Histograms {
 			t := r.track(in.Target, f.Name, f.Type, h.Labels)

@@ -18,7 +18,8 @@ type Report struct {
 	Captured *Captured   `json:"captured,omitempty"` // what captures hold
 	Paths    []PathState `json:"paths"`
 	Facts    []Fact      `json:"facts"`
-	Traces   *genai.View `json:"traces,omitempty"` // model calls, and where the time of each went
+	Changed  []Changed   `json:"changed,omitempty"` // in the time that was looked at
+	Traces   *genai.View `json:"traces,omitempty"`  // model calls, and where the time of each went
 	Logs     []LogReport `json:"logs,omitempty"`
 	Read     []Source    `json:"read"`               // every input, what it was taken for, and what of it could not be taken
 	Problems []string    `json:"problems,omitempty"` // the latter, of all
@@ -41,6 +42,7 @@ type Found struct {
 func Judge(s *Scene) *Report {
 	r := &Report{Found: found(s), Bundles: bundled(s), Captured: inCaptures(s), Facts: judge(s), Traces: s.Traces, Read: append([]Source{}, s.Sources...)}
 	offerWaits(s)
+	r.Changed = changesIn(s)
 	r.Paths = paths(s, r.Facts)
 	for _, src := range s.Sources {
 		for _, p := range src.Problems {
@@ -178,6 +180,16 @@ func (r *Report) Text(w io.Writer, columns int) error {
 		}
 		p.row(mark[f.Weight], sentence(f.Text, f.Instead, f.Do))
 	}
+	for i, c := range r.Changed {
+		if i == 0 {
+			p.line("")
+		}
+		if i == mostChanged && len(r.Changed) > mostChanged+1 {
+			p.row("changed", plural(len(r.Changed)-i, "more", "more")+"; -o json has them all")
+			break
+		}
+		p.row("changed", c.text())
+	}
 	if r.Traces != nil && p.err == nil {
 		p.line("")
 		p.err = r.Traces.Text(w)
@@ -196,6 +208,9 @@ func (r *Report) Text(w io.Writer, columns int) error {
 	p.row("next", r.Next)
 	return p.err
 }
+
+// mostChanged are as many changes as are told on one screen.
+const mostChanged = 12
 
 // mostLogs are as many as are described on one screen.
 const mostLogs = 4

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/whylate/whylate/adapter"
+	"github.com/whylate/whylate/adapter/dialects"
 	"github.com/whylate/whylate/exposition"
 	"github.com/whylate/whylate/ledger"
 	"github.com/whylate/whylate/signals"
@@ -92,7 +93,7 @@ func (w *seen) take(t *adapter.Track) {
 	if len(t.Points) == 0 {
 		return
 	}
-	owner := ownerOf(t.Family)
+	owner := dialects.Of(t.Family)
 	switch {
 	case t.Family == "process_start_time_seconds":
 		w.starts[t.Target] = append(w.starts[t.Target], t)
@@ -127,15 +128,6 @@ func (w *seen) take(t *adapter.Track) {
 		}
 		return
 	}
-}
-
-func ownerOf(family string) *adapter.Adapter {
-	for i := range adapters {
-		if adapters[i].Owns(family) {
-			return &adapters[i]
-		}
-	}
-	return nil
 }
 
 // identities are labels that say which of several a series is about, not how it is.

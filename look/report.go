@@ -174,11 +174,18 @@ func (r *Report) Text(w io.Writer, columns int) error {
 		}
 		p.row(string(s.Path), text)
 	}
+	shown := map[string]int{} // facts of a rule and weight
 	for i, f := range r.Facts {
 		if i == 0 {
 			p.line("")
 		}
-		p.row(mark[f.Weight], sentence(f.Text, f.Instead, f.Do))
+		kind := fmt.Sprint(f.ID, f.Weight)
+		if shown[kind]++; shown[kind] <= mostAlike {
+			p.row(mark[f.Weight], sentence(f.Text, f.Instead, f.Do))
+		}
+		if last := i+1 == len(r.Facts) || fmt.Sprint(r.Facts[i+1].ID, r.Facts[i+1].Weight) != kind; last && shown[kind] > mostAlike {
+			p.row("", fmt.Sprintf("%d more like it; -o json has them all", shown[kind]-mostAlike))
+		}
 	}
 	for i, c := range r.Changed {
 		if i == 0 {
@@ -208,6 +215,9 @@ func (r *Report) Text(w io.Writer, columns int) error {
 	p.row("next", r.Next)
 	return p.err
 }
+
+// mostAlike are as many facts of one kind as are told on one screen.
+const mostAlike = 5
 
 // mostChanged are as many changes as are told on one screen.
 const mostChanged = 12

@@ -95,7 +95,7 @@ func (w *seen) take(t *adapter.Track) {
 	}
 	owner := dialects.Of(t.Family)
 	switch {
-	case t.Family == "process_start_time_seconds":
+	case t.Family == processStart:
 		w.starts[t.Target] = append(w.starts[t.Target], t)
 		return
 	case strings.HasSuffix(t.Family, "lora_requests_info"):
@@ -278,7 +278,7 @@ func (w *seen) restarts(target string) (out []ledger.Change) {
 			if math.Abs(is-was) < 2 { // it is reckoned from the machine's start, and wavers
 				continue
 			}
-			restart(lookOf(t, i-1), lookOf(t, i), fmt.Sprintf("restarted: its process began at %s", time.Unix(int64(is), 0).UTC().Format(time.TimeOnly)), "process_start_time_seconds")
+			restart(lookOf(t, i-1), lookOf(t, i), fmt.Sprintf("restarted: its process began at %s", time.Unix(int64(is), 0).UTC().Format(time.TimeOnly)), processStart)
 			if c := &out[len(out)-1]; int64(is*1e9) > c.After && int64(is*1e9) <= c.At {
 				c.At = int64(is * 1e9)
 			}

@@ -49,7 +49,7 @@ line) is checked against what is there.`,
 
 // lookFlags say how addresses and files are read.
 type lookFlags struct {
-	watch, every, history, interval                                time.Duration
+	watch, every, history, interval, ttft, tpot                    time.Duration
 	zone, tokenFile, user, passwordFile, caFile, certFile, keyFile string
 }
 
@@ -59,6 +59,8 @@ func (l *lookFlags) flags(cmd *cobra.Command) {
 	f.DurationVar(&l.every, "every", 10*time.Second, "how often it is read meanwhile")
 	f.DurationVar(&l.history, "history", 24*time.Hour, "how far back a Prometheus is read; 0 = addresses are no Prometheus")
 	f.DurationVar(&l.interval, "interval", 0, "time between two saved scrapes of one target, where nothing says it")
+	f.DurationVar(&l.ttft, "ttft", 0, "objective of the time to the first token: how many requests met it is then said")
+	f.DurationVar(&l.tpot, "tpot", 0, "objective of the time per output token after it")
 	f.StringVar(&l.zone, "zone", "", "zone of times in logs that come without one: UTC, Europe/Berlin")
 	f.StringVar(&l.tokenFile, "token-file", "", "file with a bearer token")
 	f.StringVar(&l.user, "user", "", "user of basic authentication")
@@ -78,14 +80,14 @@ func (e *env) read(ctx context.Context, given []string, l lookFlags) (*look.Scen
 	if err != nil {
 		return nil, err
 	}
-	return look.Read(ctx, inputs, look.Options{Interval: l.interval, Zone: zone, Now: time.Now()})
+	return look.Read(ctx, inputs, look.Options{Interval: l.interval, Zone: zone, Good: look.Objectives{TTFT: l.ttft, TPOT: l.tpot}, Now: time.Now()})
 }
 
 // inputs are what addresses and files hold.
 func (e *env) inputs(ctx context.Context, given []string, l lookFlags) ([]look.Input, error) {
 	switch {
-	case l.watch < 0 || l.every <= 0 || l.history < 0 || l.interval < 0:
-		return nil, usageError{fmt.Errorf("--for, --history and --interval take 0 or more, --every a time above 0")}
+	case l.watch < 0 || l.every <= 0 || l.history < 0 || l.interval < 0 || l.ttft < 0 || l.tpot < 0:
+		return nil, usageError{fmt.Errorf("--for, --history, --interval, --ttft and --tpot take 0 or more, --every a time above 0")}
 	case l.tokenFile != "" && l.user != "":
 		return nil, usageError{fmt.Errorf("give --token-file or --user, not both")}
 	case (l.certFile == "") != (l.keyFile == ""):

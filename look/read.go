@@ -27,6 +27,7 @@ type Options struct {
 	Interval time.Duration  // between scrapes of one target where nothing says it; 0 = it stays unknown
 	Most     int64          // bytes of one input that is no log, unpacked; 0 = 256 MiB. A log is read line by line
 	Zone     *time.Location // of times in logs that come without one; nil = it stays unknown
+	Good     Objectives     // of requests; zero = none are given
 	Now      time.Time      // when it is looked at: how old what a log says is; zero = that is not said
 }
 
@@ -35,7 +36,7 @@ func Read(ctx context.Context, inputs []Input, o Options) (*Scene, error) {
 	if o.Most == 0 {
 		o.Most = 256 << 20
 	}
-	r := reader{scene: &Scene{now: o.Now}, options: o, scrapes: map[string]int{}}
+	r := reader{scene: &Scene{now: o.Now, objectives: o.Good}, options: o, scrapes: map[string]int{}}
 	for _, in := range inputs {
 		if err := ctx.Err(); err != nil {
 			return nil, err

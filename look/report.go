@@ -17,6 +17,7 @@ type Report struct {
 	Bundles  []Bundled   `json:"bundles,omitempty"`
 	Captured *Captured   `json:"captured,omitempty"` // what captures hold
 	Paths    []PathState `json:"paths"`
+	Derived  []Derived   `json:"derived,omitempty"` // signals that are computed from others, of each engine
 	Facts    []Fact      `json:"facts"`
 	Changed  []Changed   `json:"changed,omitempty"` // in the time that was looked at
 	Traces   *genai.View `json:"traces,omitempty"`  // model calls, and where the time of each went
@@ -42,7 +43,7 @@ type Found struct {
 func Judge(s *Scene) *Report {
 	r := &Report{Found: found(s), Bundles: bundled(s), Captured: inCaptures(s), Facts: judge(s), Traces: s.Traces, Read: append([]Source{}, s.Sources...)}
 	offerWaits(s)
-	r.Changed = changesIn(s)
+	r.Changed, r.Derived = changesIn(s), derivedIn(s)
 	r.Paths = paths(s, r.Facts)
 	for _, src := range s.Sources {
 		for _, p := range src.Problems {
@@ -173,6 +174,12 @@ func (r *Report) Text(w io.Writer, columns int) error {
 			text += "; " + s.Switch
 		}
 		p.row(string(s.Path), text)
+	}
+	for i, d := range worstDerived(r.Derived) {
+		if i == 0 {
+			p.line("")
+		}
+		p.row("derived", d.Text+" ("+d.About+")")
 	}
 	shown := map[string]int{} // facts of a rule and weight
 	for i, f := range r.Facts {

@@ -29,6 +29,8 @@ type Scene struct {
 	captures []string        // the paths that captures were given by, as the other commands want them
 	told     []ledger.Change // by changes.jsonl
 
+	objectives Objectives
+
 	now time.Time // when it is looked at; zero where that is not known
 
 	invalid map[*adapter.Reading]string // readings that are no evidence, and why

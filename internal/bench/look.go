@@ -278,12 +278,22 @@ func answer(m promql.Matrix) []byte {
 // savedScrapes writes pages of engines, a minute apart, as a bundle.
 func savedScrapes(path string, series []one, engines, scrapes int) error {
 	random := rand.New(rand.NewPCG(1, 2))
+	text, err := os.ReadFile(enginePage)
+	if err != nil {
+		return err
+	}
 	var parts []bundle.Part
 	for e := range engines {
 		for k := range scrapes {
 			var page bytes.Buffer
-			for i := range series {
+			i := 0
+			for line := range bytes.Lines(text) {
+				if line[0] == '#' {
+					page.Write(line)
+					continue
+				}
 				fmt.Fprintf(&page, "%s %v\n", series[i].text, series[i].at(e, float64(k)/1440, random))
+				i++
 			}
 			parts = append(parts, bundle.Text(bundle.ScrapePath(fmt.Sprintf("pod-%d:8000", e), 1773219000000+60_000*int64(k)), page.Bytes()))
 		}

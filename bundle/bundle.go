@@ -265,7 +265,8 @@ const (
 	Changes Kind = "changes"
 	Truth   Kind = "truth" // it is never opened but by whoever marks an answer
 	Archive Kind = "archive"
-	Other   Kind = "other" // metrics, logs, traces and what else 'look' knows
+	Traces  Kind = "traces" // OTLP as JSON
+	Other   Kind = "other"  // metrics, logs and what else 'look' knows
 )
 
 // Kind recognises a member by content, not by name. A truth is the exception: to look into it would be to open it.
@@ -300,6 +301,8 @@ func Sniff(head []byte) Kind {
 		return Archive
 	case isChange(head):
 		return Changes
+	case bytes.HasPrefix(bytes.TrimLeft(head, " \t\r\n\ufeff"), []byte("{")) && bytes.Contains(head, []byte(`"resourceSpans"`)):
+		return Traces
 	}
 	return Other
 }

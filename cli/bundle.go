@@ -130,10 +130,10 @@ func (m *making) take(in look.Input) error {
 		m.put(m.free(strings.TrimSuffix(base, ".wlc")+".wlc"), in)
 	case kind == bundle.Changes:
 		return m.merge(in)
+	case kind == bundle.Traces:
+		m.put(m.free("otlp/"+strings.TrimSuffix(base, ".jsonl")+".jsonl"), in)
 	case kind != bundle.Other:
 		return fmt.Errorf("%s does not belong into a bundle", kind)
-	case bytes.Contains(head, []byte(`"resourceSpans"`)):
-		m.put(m.free("otlp/"+strings.TrimSuffix(base, ".jsonl")+".jsonl"), in)
 	case look.IsMetrics(head):
 		at := cmp.Or(in.At/1e6, in.Order, in.Modified.UnixMilli())
 		if in.At == 0 && in.Order < 1e11 && !in.Modified.IsZero() { // t0, t1: an order and no time

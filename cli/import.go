@@ -130,6 +130,8 @@ func whyNot(m bundle.Member, kind bundle.Kind) string {
 		return "the truth is for whoever marks the answer"
 	case kind == bundle.Ring:
 		return "a ring is read where it lies: 'whylate capture' makes a capture of it"
+	case kind == bundle.Traces:
+		return "traces: an import takes captures and changes; 'whylate look' reads them"
 	case scrape:
 		return "a saved scrape: an import takes captures and changes; 'whylate look' reads it"
 	}

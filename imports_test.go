@@ -16,7 +16,7 @@ const module = "github.com/whylate/whylate/"
 // its parent and sees no sibling. A package that stands in no row fails the test, so the table cannot fall behind.
 var rows = [][]string{
 	{"ledger", "exposition", "signals", "logline", "identity"},
-	{"wire", "account", "adapter", "metrics"},
+	{"wire", "account", "adapter", "metrics", "bundle"},
 	{"adapter/vllm", "adapter/sglang", "adapter/trtllm", "adapter/tgi", "adapter/llamacpp", "adapter/dynamo", "adapter/litellm", "adapter/dcgm", "adapter/genai"},
 	{"adapter/dialects"},
 	{"store", "metrics/promapi", "metrics/rollup"},
@@ -26,7 +26,8 @@ var rows = [][]string{
 	{"ingest/otlp/receive"},
 	{"agent"},
 	{"agent/command"},
-	{"diagnose", "experiment", "look", "objective"},
+	{"diagnose", "experiment", "objective"},
+	{"look"},
 	{"experiment/replay"},
 	{"experiment/overhead"},
 	{"export"},

@@ -22,8 +22,8 @@ func (e *env) look() *cobra.Command {
 		Use:   "look URL|FILE...",
 		Short: "See in half a minute how engines and GPUs are, from what they already emit",
 		Long: `Read what is already there, without configuration, and leave nothing behind: an engine's or an exporter's /metrics, a Prometheus or
-whatever speaks its API, saved scrapes, answers of that API, engines' logs, OTLP traces in files, a folder of them. Prints what it found, the four paths
-(request, token, gpu, quality) with the worst segment of each, what is certainly wrong, and the next command.
+whatever speaks its API, saved scrapes, answers of that API, engines' logs, OTLP traces in files, captures, a folder, a zip or a run bundle of them. Prints what it found, the four paths
+(request, token, gpu, quality) with the worst segment of each, what is certainly wrong, what changed meanwhile, and the next command.
 
 An address that speaks metrics is watched for --for; a Prometheus is asked for --history. Saved scrapes of one target are those whose names
 differ in their order alone (engine.t0.prom, engine.t1.prom); --interval says the time between them. A file of queries (*.promql, one a
@@ -49,7 +49,7 @@ line) is checked against what is there.`,
 
 // lookFlags say how addresses and files are read.
 type lookFlags struct {
-	watch, every, history, interval                                time.Duration
+	watch, every, history, interval, ttft, tpot                    time.Duration
 	zone, tokenFile, user, passwordFile, caFile, certFile, keyFile string
 }
 
@@ -59,6 +59,8 @@ func (l *lookFlags) flags(cmd *cobra.Command) {
 	f.DurationVar(&l.every, "every", 10*time.Second, "how often it is read meanwhile")
 	f.DurationVar(&l.history, "history", 24*time.Hour, "how far back a Prometheus is read; 0 = addresses are no Prometheus")
 	f.DurationVar(&l.interval, "interval", 0, "time between two saved scrapes of one target, where nothing says it")
+	f.DurationVar(&l.ttft, "ttft", 0, "objective of the time to the first token: how many requests met it is then said")
+	f.DurationVar(&l.tpot, "tpot", 0, "objective of the time per output token after it")
 	f.StringVar(&l.zone, "zone", "", "zone of times in logs that come without one: UTC, Europe/Berlin")
 	f.StringVar(&l.tokenFile, "token-file", "", "file with a bearer token")
 	f.StringVar(&l.user, "user", "", "user of basic authentication")
@@ -70,17 +72,26 @@ func (l *lookFlags) flags(cmd *cobra.Command) {
 
 // read reads addresses and files into a scene.
 func (e *env) read(ctx context.Context, given []string, l lookFlags) (*look.Scene, error) {
+	zone, err := l.location()
+	if err != nil {
+		return nil, err
+	}
+	inputs, err := e.inputs(ctx, given, l)
+	if err != nil {
+		return nil, err
+	}
+	return look.Read(ctx, inputs, look.Options{Interval: l.interval, Zone: zone, Good: look.Objectives{TTFT: l.ttft, TPOT: l.tpot}, Now: time.Now()})
+}
+
+// inputs are what addresses and files hold.
+func (e *env) inputs(ctx context.Context, given []string, l lookFlags) ([]look.Input, error) {
 	switch {
-	case l.watch < 0 || l.every <= 0 || l.history < 0 || l.interval < 0:
-		return nil, usageError{fmt.Errorf("--for, --history and --interval take 0 or more, --every a time above 0")}
+	case l.watch < 0 || l.every <= 0 || l.history < 0 || l.interval < 0 || l.ttft < 0 || l.tpot < 0:
+		return nil, usageError{fmt.Errorf("--for, --history, --interval, --ttft and --tpot take 0 or more, --every a time above 0")}
 	case l.tokenFile != "" && l.user != "":
 		return nil, usageError{fmt.Errorf("give --token-file or --user, not both")}
 	case (l.certFile == "") != (l.keyFile == ""):
 		return nil, usageError{fmt.Errorf("--cert-file and --key-file belong together")}
-	}
-	zone, err := l.location()
-	if err != nil {
-		return nil, err
 	}
 	ask, err := l.address()
 	if err != nil {
@@ -117,7 +128,7 @@ func (e *env) read(ctx context.Context, given []string, l lookFlags) (*look.Scen
 	if len(inputs) == 0 {
 		return nil, fmt.Errorf("%w in %s", errNoSource, exposition.Printable(strings.Join(given, " "), 200))
 	}
-	return look.Read(ctx, inputs, look.Options{Interval: l.interval, Zone: zone, Now: time.Now()})
+	return inputs, nil
 }
 
 // location is the zone of times in logs; nil where none is given.

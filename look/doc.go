@@ -5,5 +5,6 @@
 //
 // The way: inputs are recognised by content and become native tracks (read.go); adapters turn tracks into readings of registered signals
 // (adapter/dialects); rules find facts in them, one file a rule (rule_*.go), and say which readings are no evidence; the rest is summed up
-// path by path (paths.go) and printed (report.go).
+// path by path (paths.go) and printed (report.go). What changed meanwhile is told, or shows in series and logs (changed.go, seen.go,
+// log_starts.go); what can be computed from several signals is (derived*.go); captures become a ledger (captured.go).
 package look

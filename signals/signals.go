@@ -72,6 +72,31 @@ type Signal struct {
 	From     []Native
 }
 
+// Derived is a signal that is computed from registered ones.
+type Derived struct {
+	Name     string
+	Unit     string // UCUM
+	Scope    Scope
+	Path     Path
+	Question string   // of a diagnosis, that it answers
+	Formula  string   // Δ is growth over the time looked at
+	Inputs   []string // registered signals
+	Unable   string   // what it must not be taken for
+}
+
+// AllDerived are the derived signals, in the registry's order.
+func AllDerived() []Derived { return derived }
+
+// LookupDerived is the derived signal of a name, nil where there is none.
+func LookupDerived(name string) *Derived {
+	for i := range derived {
+		if derived[i].Name == name {
+			return &derived[i]
+		}
+	}
+	return nil
+}
+
 // Useless reports that a signal answers nothing: it is registered so that it is known, and not taken for what it looks like.
 func (s *Signal) Useless() bool { return strings.HasPrefix(s.Question, "(none") }
 

@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/whylate/whylate/internal/figure"
 )
@@ -32,6 +33,7 @@ func main() {
 		{"agent", agents},
 		{"metrics", timeSeries},
 		{"scrape", scraping},
+		{"look", func(s *figure.Sheet) error { return looking(s, 100, time.Minute) }},
 		{"probe", probe},
 	}
 	if *long {

@@ -30,6 +30,11 @@ type signal struct {
 	From                                                            map[string][]native
 }
 
+type derived struct {
+	Name, Unit, Scope, Path, Question, Formula, Unable string
+	Inputs                                             []string
+}
+
 func main() {
 	if err := run(); err != nil {
 		fmt.Fprintln(os.Stderr, "signalsgen:", err)
@@ -53,7 +58,10 @@ func run() error {
 }
 
 func generate(b []byte) (code, page []byte, err error) {
-	var file struct{ Signals []signal }
+	var file struct {
+		Signals []signal
+		Derived []derived
+	}
 	d := yaml.NewDecoder(bytes.NewReader(b))
 	d.KnownFields(true)
 	if err := d.Decode(&file); err != nil {
@@ -69,8 +77,55 @@ func generate(b []byte) (code, page []byte, err error) {
 		}
 		seen[s.Name] = true
 	}
-	code, err = format.Source(goFile(file.Signals))
-	return code, markdown(file.Signals), err
+	for _, d := range file.Derived {
+		if err := d.check(seen); err != nil {
+			return nil, nil, fmt.Errorf("%s: %w", d.Name, err)
+		}
+		if seen[d.Name] {
+			return nil, nil, fmt.Errorf("%s is there twice", d.Name)
+		}
+	}
+	code, err = format.Source(append(goFile(file.Signals), goDerived(file.Derived)...))
+	return code, append(markdown(file.Signals), derivedTable(file.Derived)...), err
+}
+
+func (d *derived) check(registered map[string]bool) error {
+	for _, f := range []struct{ field, value string }{{"name", d.Name}, {"unit", d.Unit}, {"question", d.Question}, {"formula", d.Formula}, {"unable", d.Unable}} {
+		if f.value == "" {
+			return fmt.Errorf("%s must be given", f.field)
+		}
+	}
+	if !slices.Contains([]string{"gateway", "engine", "device"}, d.Scope) || !slices.Contains([]string{"request", "token", "gpu", "quality"}, d.Path) {
+		return fmt.Errorf("scope is %q and path %q; they are those of a signal", d.Scope, d.Path)
+	}
+	if len(d.Inputs) == 0 {
+		return fmt.Errorf("it is derived from nothing")
+	}
+	for _, name := range d.Inputs {
+		if !registered[name] {
+			return fmt.Errorf("its input %q is not registered", name)
+		}
+	}
+	return nil
+}
+
+func goDerived(list []derived) []byte {
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "\nvar derived = []Derived{\n")
+	for _, d := range list {
+		fmt.Fprintf(&b, "{Name: %q, Unit: %q, Scope: %q, Path: %q, Question: %q, Formula: %q, Inputs: %#v, Unable: %q},\n", d.Name, d.Unit, d.Scope, d.Path, d.Question, d.Formula, d.Inputs, d.Unable)
+	}
+	fmt.Fprintf(&b, "}\n")
+	return b.Bytes()
+}
+
+func derivedTable(list []derived) []byte {
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "\n## Derived\n\nComputed from the signals above. Δ is growth over the time looked at.\n\n| signal | unit | question | formula | what it cannot say |\n|---|---|---|---|---|\n")
+	for _, d := range list {
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", d.Name, d.Unit, d.Question, d.Formula, d.Unable)
+	}
+	return b.Bytes()
 }
 
 func (s *signal) check() error {

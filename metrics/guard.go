@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/tsdb/chunks"
 
@@ -137,11 +138,11 @@ func (g *guard) forget(name string) {
 
 // nameOf is the metric's name, without what a histogram's parts have.
 func nameOf(ls labels.Labels) string {
-	name, _ := exposition.Split(ls.Get(labels.MetricName))
+	name, _ := exposition.Split(ls.Get(model.MetricNameLabel))
 	return name
 }
 
-var partLabels = []string{labels.MetricName, labels.BucketLabel, "quantile"} // in order, as labels.Labels wants them
+var partLabels = []string{model.MetricNameLabel, labels.BucketLabel, "quantile"} // in order, as labels.Labels wants them
 
 // identityOf is the same for all parts of a histogram.
 func identityOf(ls labels.Labels) uint64 {
@@ -175,7 +176,7 @@ type decision struct {
 func (g *guard) decide(ls labels.Labels, t int64, counter bool) decision {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	name := ls.Get(labels.MetricName)
+	name := ls.Get(model.MetricNameLabel)
 	switch {
 	case !isName(name):
 		g.refuse(refusal{"", "", "no name that a metric can have"}, name)
@@ -258,7 +259,7 @@ func (g *guard) fit(name string, ls labels.Labels) (labels.Labels, string) {
 	b := labels.NewBuilder(ls)
 	ls.Range(func(l labels.Label) {
 		switch l.Name {
-		case labels.MetricName, labels.BucketLabel, "quantile":
+		case model.MetricNameLabel, labels.BucketLabel, "quantile":
 			return
 		}
 		reason := unfit(g.trust(l.Name), l.Value)
@@ -305,7 +306,7 @@ func (g *guard) room(ls labels.Labels) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.series >= g.budget.Total {
-		g.full(ls.Get(labels.MetricName))
+		g.full(ls.Get(model.MetricNameLabel))
 		return false
 	}
 	g.expected = ls.Hash()

@@ -43,6 +43,8 @@ type guard struct {
 	replay   bool
 	expected uint64 // the hash of the series that may be created now
 	sources  int    // of all pools, that are followed
+	targets  int    // of all metrics, whose beginning is known
+	sender   string // whose sample is being decided on
 	refusals map[refusal]*Refused
 
 	foldedSamples, droppedSamples uint64
@@ -132,6 +134,7 @@ func (g *guard) PostDeletion(gone map[chunks.HeadSeriesRef]labels.Labels) {
 // forget lets go of a metric that has no series and no pool.
 func (g *guard) forget(name string) {
 	if m := g.metrics[name]; m != nil && len(m.members) == 0 && len(m.pools) == 0 {
+		g.targets -= len(m.since)
 		delete(g.metrics, name)
 	}
 }
@@ -173,9 +176,10 @@ type decision struct {
 }
 
 // decide is called with deciding held.
-func (g *guard) decide(ls labels.Labels, t int64, counter bool) decision {
+func (g *guard) decide(from string, ls labels.Labels, t int64, counter bool) decision {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	g.sender = from
 	name := ls.Get(model.MetricNameLabel)
 	switch {
 	case !isName(name):
@@ -205,7 +209,7 @@ func (g *guard) decide(ls labels.Labels, t int64, counter bool) decision {
 	}
 	m := g.metric(base)
 	m.counter = m.counter || counter
-	late := m.late(ls, t)
+	late := g.late(m, ls, t)
 	fit, why := g.fit(name, ls)
 	own := identityOf(fit)
 	parts, there := m.members[own]
@@ -232,9 +236,10 @@ func (g *guard) decide(ls labels.Labels, t int64, counter bool) decision {
 }
 
 // duplicate refuses a series that has a label twice.
-func (g *guard) duplicate(name, label string) {
+func (g *guard) duplicate(from, name, label string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	g.sender = from
 	g.droppedSamples++
 	if !isName(name) || !isName(label) {
 		name, label = "", ""

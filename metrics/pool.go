@@ -111,12 +111,13 @@ func (g *guard) add(p *pool, ls labels.Labels, late bool, t int64, v float64, h 
 }
 
 // late reports whether a series turns up when its target has long been sending others of its metric: then all that it has counted is new.
-func (m *metric) late(ls labels.Labels, t int64) bool {
+func (g *guard) late(m *metric, ls labels.Labels, t int64) bool {
 	key, _ := ls.HashForLabels(nil, "instance", "job")
 	since, ok := m.since[key]
 	if !ok {
-		if len(m.since) < mostSources {
+		if g.targets < mostSources {
 			m.since[key] = t
+			g.targets++
 		}
 		return false
 	}

@@ -61,7 +61,7 @@ func (a *appender) Append(ref storage.SeriesRef, ls labels.Labels, st, t int64, 
 		}
 	}
 	if twice, ok := ls.HasDuplicateLabelNames(); ok {
-		a.guard.duplicate(ls.Get(model.MetricNameLabel), twice)
+		a.guard.duplicate(a.way.from, ls.Get(model.MetricNameLabel), twice)
 		return 0, nil
 	}
 	return a.decide(ls, st, t, v, h, fh, opts)
@@ -71,7 +71,7 @@ func (a *appender) decide(ls labels.Labels, st, t int64, v float64, h *histogram
 	g := a.guard
 	g.deciding.Lock()
 	defer g.deciding.Unlock()
-	d := g.decide(ls, t, a.way.db.metadata.isCounter(ls.Get(model.MetricNameLabel), opts.Metadata.Type))
+	d := g.decide(a.way.from, ls, t, a.way.db.metadata.isCounter(ls.Get(model.MetricNameLabel), opts.Metadata.Type))
 	defer g.decided(ls)
 	switch {
 	case !d.keep.IsEmpty():

@@ -3,6 +3,7 @@ package cli
 import (
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -64,4 +65,30 @@ func TestServeTimeSeries(t *testing.T) {
 	s.stop()
 	s = startServe(t, dir, "WHYLATE_TOKENS_FILE="+tokens)
 	await("2") // the first of this life, soon, and that of the life before
+}
+
+// With metrics.remote.url somebody else answers, who gets the token of the file and not the one that this server was asked with.
+func TestServeRemotePromQL(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	shown := make(chan string, 1)
+	remote := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		shown <- r.URL.Path + " " + r.Header.Get("Authorization")
+		w.Header().Set("Content-Type", "application/json")
+		io.WriteString(w, `{"status":"success","data":{"resultType":"vector","result":[]}}`)
+	}))
+	defer remote.Close()
+	s := startServe(t, dir, "WHYLATE_TOKENS_FILE="+write("tokens", "viewer viewer-token-0123456789\n"), "WHYLATE_METRICS_REMOTE_URL="+remote.URL+"/prom", "WHYLATE_METRICS_REMOTE_TOKEN_FILE="+write("theirs", "their-token\n"))
+	if status, body := s.promql(t, "up", "viewer-token-0123456789"); status != http.StatusOK || !strings.Contains(body, `"vector"`) {
+		t.Errorf("%d %s", status, body)
+	}
+	if got := <-shown; got != "/prom/api/v1/query Bearer their-token" {
+		t.Errorf("the remote was shown %s", got)
+	}
 }

@@ -46,7 +46,7 @@ var metricsKeys = []Key{
 	{Name: "metrics.out_of_order", kind: duration, Default: "10m", Most: "24h", For: Server, field: func(c *Config) any { return &c.Metrics.OutOfOrder },
 		Doc: "How much older than the newest sample of its series one may be, as it comes with OTLP and remote write. Longer: more memory."},
 	{Name: "metrics.budget.series", kind: count, Default: "500000", Least: "1000", Most: "50000000", For: Server, field: func(c *Config) any { return &c.Metrics.Series },
-		Doc: "How many series there may be in memory. A million takes about 4 GB."},
+		Doc: "How many series there may be in memory. A million takes 1 to 2 GB."},
 	{Name: "metrics.budget.each", kind: count, Default: "1000", Least: "2", Most: "1000000", For: Server, field: func(c *Config) any { return &c.Metrics.SeriesEach },
 		Doc: "How many series one metric may have that the registry of signals does not know; a histogram counts as one. What is more is folded into one."},
 	{Name: "metrics.labels", kind: words, For: Server, field: func(c *Config) any { return &c.Metrics.Labels },

@@ -166,7 +166,7 @@ type Way interface {
 	storage.AppendableV2
 }
 
-// Appendable is the way into detail. from says whose way it is, in refusals: scrape, otlp, remote write.
+// Appendable is the way into detail. from says whose way it is, in what is refused: scrape, otlp, remote write.
 func (db *DB) Appendable(from string) Way { return &way{db, db.detail, from} }
 
 // Signals is the way into rollup, for registered signals alone: names that [NameOf] makes.

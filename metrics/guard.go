@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/tsdb/chunks"
 
@@ -42,6 +43,8 @@ type guard struct {
 	replay   bool
 	expected uint64 // the hash of the series that may be created now
 	sources  int    // of all pools, that are followed
+	targets  int    // of all metrics, whose beginning is known
+	sender   string // whose sample is being decided on
 	refusals map[refusal]*Refused
 
 	foldedSamples, droppedSamples uint64
@@ -131,17 +134,18 @@ func (g *guard) PostDeletion(gone map[chunks.HeadSeriesRef]labels.Labels) {
 // forget lets go of a metric that has no series and no pool.
 func (g *guard) forget(name string) {
 	if m := g.metrics[name]; m != nil && len(m.members) == 0 && len(m.pools) == 0 {
+		g.targets -= len(m.since)
 		delete(g.metrics, name)
 	}
 }
 
 // nameOf is the metric's name, without what a histogram's parts have.
 func nameOf(ls labels.Labels) string {
-	name, _ := exposition.Split(ls.Get(labels.MetricName))
+	name, _ := exposition.Split(ls.Get(model.MetricNameLabel))
 	return name
 }
 
-var partLabels = []string{labels.MetricName, labels.BucketLabel, "quantile"} // in order, as labels.Labels wants them
+var partLabels = []string{model.MetricNameLabel, labels.BucketLabel, "quantile"} // in order, as labels.Labels wants them
 
 // identityOf is the same for all parts of a histogram.
 func identityOf(ls labels.Labels) uint64 {
@@ -172,10 +176,11 @@ type decision struct {
 }
 
 // decide is called with deciding held.
-func (g *guard) decide(ls labels.Labels, t int64, counter bool) decision {
+func (g *guard) decide(from string, ls labels.Labels, t int64, counter bool) decision {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	name := ls.Get(labels.MetricName)
+	g.sender = from
+	name := ls.Get(model.MetricNameLabel)
 	switch {
 	case !isName(name):
 		g.refuse(refusal{"", "", "no name that a metric can have"}, name)
@@ -204,7 +209,7 @@ func (g *guard) decide(ls labels.Labels, t int64, counter bool) decision {
 	}
 	m := g.metric(base)
 	m.counter = m.counter || counter
-	late := m.late(ls, t)
+	late := g.late(m, ls, t)
 	fit, why := g.fit(name, ls)
 	own := identityOf(fit)
 	parts, there := m.members[own]
@@ -231,9 +236,10 @@ func (g *guard) decide(ls labels.Labels, t int64, counter bool) decision {
 }
 
 // duplicate refuses a series that has a label twice.
-func (g *guard) duplicate(name, label string) {
+func (g *guard) duplicate(from, name, label string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	g.sender = from
 	g.droppedSamples++
 	if !isName(name) || !isName(label) {
 		name, label = "", ""
@@ -258,7 +264,7 @@ func (g *guard) fit(name string, ls labels.Labels) (labels.Labels, string) {
 	b := labels.NewBuilder(ls)
 	ls.Range(func(l labels.Label) {
 		switch l.Name {
-		case labels.MetricName, labels.BucketLabel, "quantile":
+		case model.MetricNameLabel, labels.BucketLabel, "quantile":
 			return
 		}
 		reason := unfit(g.trust(l.Name), l.Value)
@@ -305,7 +311,7 @@ func (g *guard) room(ls labels.Labels) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.series >= g.budget.Total {
-		g.full(ls.Get(labels.MetricName))
+		g.full(ls.Get(model.MetricNameLabel))
 		return false
 	}
 	g.expected = ls.Hash()

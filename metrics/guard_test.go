@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/model/value"
 	"github.com/prometheus/prometheus/promql"
@@ -78,7 +79,7 @@ func all(t testing.TB, db *DB) (out []labels.Labels) {
 		t.Fatal(err)
 	}
 	defer q.Close()
-	set := q.Select(context.Background(), true, nil, labels.MustNewMatcher(labels.MatchRegexp, labels.MetricName, ".+"))
+	set := q.Select(context.Background(), true, nil, labels.MustNewMatcher(labels.MatchRegexp, model.MetricNameLabel, ".+"))
 	for set.Next() {
 		out = append(out, set.At().Labels())
 	}
@@ -147,7 +148,7 @@ func TestForbiddenValues(t *testing.T) {
 	}
 	for _, ls := range stored {
 		ls.Range(func(l labels.Label) {
-			if l.Name != labels.MetricName && l.Value != other {
+			if l.Name != model.MetricNameLabel && l.Value != other {
 				t.Errorf("%s got in as %s", l.Value, ls)
 			}
 		})
@@ -271,7 +272,7 @@ func randomSeries(r *rand.Rand) labels.Labels {
 	case 1:
 		name += "_total"
 	}
-	b.Set(labels.MetricName, name)
+	b.Set(model.MetricNameLabel, name)
 	for range r.IntN(4) {
 		b.Set([]string{"pod", "status", "user", "handler", "other"}[r.IntN(5)], []string{fmt.Sprintf("p-%d", r.IntN(1000)), "other", fmt.Sprint(r.Uint64()), "/v1/models"}[r.IntN(4)])
 	}
@@ -291,7 +292,7 @@ func FuzzLabels(f *testing.F) {
 	f.Fuzz(func(t *testing.T, name, label, v string) {
 		second++
 		app := db.Appendable("fuzz").AppenderV2(context.Background())
-		if _, err := app.Append(0, labels.FromStrings(labels.MetricName, name, label, v), 0, began.Add(time.Duration(second)*time.Second).UnixMilli(), 1, nil, nil, storage.AppendV2Options{}); err != nil && label != labels.MetricName {
+		if _, err := app.Append(0, labels.FromStrings(model.MetricNameLabel, name, label, v), 0, began.Add(time.Duration(second)*time.Second).UnixMilli(), 1, nil, nil, storage.AppendV2Options{}); err != nil && label != model.MetricNameLabel {
 			t.Errorf("%q{%q=%q}: %v", name, label, v, err)
 		}
 		if err := app.Commit(); err != nil {
@@ -304,7 +305,7 @@ func FuzzLabels(f *testing.F) {
 		for _, ls := range stored {
 			ls.Range(func(l labels.Label) {
 				switch {
-				case l.Name == labels.MetricName && isName(l.Value), (l.Name == labels.BucketLabel || l.Name == "quantile") && isBound(l.Value), l.Value == other && isName(l.Name):
+				case l.Name == model.MetricNameLabel && isName(l.Value), (l.Name == labels.BucketLabel || l.Name == "quantile") && isBound(l.Value), l.Value == other && isName(l.Name):
 				case unfit(db.detail.guard.trust(l.Name), l.Value) != "":
 					t.Errorf("%s", ls)
 				}

@@ -95,11 +95,11 @@ func unfit(t trust, value string) string {
 // roots are what paths of APIs of inference begin with. A scanner tries all others.
 var roots = strings.Fields("v1 v2 v3 api openai health healthz ready readyz live livez ping version metrics generate generate_stream tokenize detokenize " +
 	"chat completions completion embeddings embedding embed rerank score pooling classify models model info load invocations inference_pool sleep wake_up is_sleeping " +
-	"reset_prefix_cache start_profile stop_profile server_info docs openapi.json get_model_info get_server_info flush_cache abort_request")
+	"prometheus reset_prefix_cache start_profile stop_profile server_info docs openapi.json get_model_info get_server_info flush_cache abort_request")
 
 func isRoute(path string) bool {
 	root, rest, _ := strings.Cut(path[1:], "/")
-	return path == "/" || slices.Contains(roots, root) && !strings.ContainsAny(rest, ".%\\~") && strings.Count(rest, "/") < 5
+	return path == "/" || slices.Contains(roots, root) && !strings.ContainsAny(strings.TrimSuffix(rest, ".json"), ".%\\~") && strings.Count(rest, "/") < 5
 }
 
 // content says which kind of content a value is that no label may have, whatever it is called.

@@ -4,6 +4,7 @@ import (
 	"math"
 	"strings"
 
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/histogram"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/model/value"
@@ -44,11 +45,11 @@ func (g *guard) fold(m *metric, ls labels.Labels) decision {
 	p := m.pools[key]
 	if p == nil {
 		if len(m.pools) >= 4*max(m.budget, 1)+mostParts {
-			g.refuse(refusal{ls.Get(labels.MetricName), "", "too many series to fold"}, "")
+			g.refuse(refusal{ls.Get(model.MetricNameLabel), "", "too many series to fold"}, "")
 			g.droppedSamples++
 			return decision{}
 		}
-		p = &pool{labels: ls, counts: m.isCounter(ls.Get(labels.MetricName)), from: map[uint64]*source{}}
+		p = &pool{labels: ls, counts: m.isCounter(ls.Get(model.MetricNameLabel)), from: map[uint64]*source{}}
 		if m.signal != nil {
 			p.add = m.signal.Add
 		}
@@ -110,12 +111,13 @@ func (g *guard) add(p *pool, ls labels.Labels, late bool, t int64, v float64, h 
 }
 
 // late reports whether a series turns up when its target has long been sending others of its metric: then all that it has counted is new.
-func (m *metric) late(ls labels.Labels, t int64) bool {
+func (g *guard) late(m *metric, ls labels.Labels, t int64) bool {
 	key, _ := ls.HashForLabels(nil, "instance", "job")
 	since, ok := m.since[key]
 	if !ok {
-		if len(m.since) < mostSources {
+		if g.targets < mostSources {
 			m.since[key] = t
+			g.targets++
 		}
 		return false
 	}

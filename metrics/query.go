@@ -5,6 +5,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql"
 	"github.com/prometheus/prometheus/promql/parser"
@@ -73,7 +74,7 @@ type routed struct {
 
 func (q *routed) Select(ctx context.Context, sorted bool, hints *storage.SelectHints, ms ...*labels.Matcher) storage.SeriesSet {
 	for _, m := range ms {
-		if m.Type == labels.MatchEqual && m.Name == labels.MetricName && m.Value != "" {
+		if m.Type == labels.MatchEqual && m.Name == model.MetricNameLabel && m.Value != "" {
 			if SignalOf(m.Value) != nil {
 				return q.rollup.Select(ctx, sorted, hints, ms...)
 			}
@@ -107,7 +108,7 @@ type Count struct {
 // Cardinality tells of detail, at most so many lines a list.
 func (db *DB) Cardinality(limit int) Cardinality {
 	head := db.detail.tsdb.Head()
-	s := head.Stats(labels.MetricName, limit)
+	s := head.Stats(model.MetricNameLabel, limit)
 	c := Cardinality{Series: s.NumSeries, Since: s.MinTime, Till: s.MaxTime, Chunks: db.chunks()}
 	if s.NumSeries == 0 {
 		c.Since, c.Till = math.MaxInt64, math.MinInt64

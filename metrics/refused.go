@@ -11,6 +11,7 @@ import (
 // Refused is what the guard did not let in as it was.
 type Refused struct {
 	Store   string // detail or rollup
+	From    string // whose it was when it was first seen: scrape, otlp, remote write
 	Metric  string // "" where its name itself was refused, or too many metrics had something refused
 	Label   string // "" where it is not about one
 	Why     string
@@ -33,7 +34,7 @@ func (g *guard) refuse(r refusal, value string) {
 			}
 		}
 		if e = g.refusals[r]; e == nil {
-			e = &Refused{Store: g.store, Metric: r.metric, Label: r.label, Why: r.why, Example: shape(value)}
+			e = &Refused{Store: g.store, From: g.sender, Metric: r.metric, Label: r.label, Why: r.why, Example: shape(value)}
 			g.refusals[r] = e
 		}
 	}

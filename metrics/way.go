@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/exemplar"
 	"github.com/prometheus/prometheus/model/histogram"
 	"github.com/prometheus/prometheus/model/labels"
@@ -60,7 +61,7 @@ func (a *appender) Append(ref storage.SeriesRef, ls labels.Labels, st, t int64, 
 		}
 	}
 	if twice, ok := ls.HasDuplicateLabelNames(); ok {
-		a.guard.duplicate(ls.Get(labels.MetricName), twice)
+		a.guard.duplicate(a.way.from, ls.Get(model.MetricNameLabel), twice)
 		return 0, nil
 	}
 	return a.decide(ls, st, t, v, h, fh, opts)
@@ -70,7 +71,7 @@ func (a *appender) decide(ls labels.Labels, st, t int64, v float64, h *histogram
 	g := a.guard
 	g.deciding.Lock()
 	defer g.deciding.Unlock()
-	d := g.decide(ls, t, a.way.db.metadata.isCounter(ls.Get(labels.MetricName), opts.Metadata.Type))
+	d := g.decide(a.way.from, ls, t, a.way.db.metadata.isCounter(ls.Get(model.MetricNameLabel), opts.Metadata.Type))
 	defer g.decided(ls)
 	switch {
 	case !d.keep.IsEmpty():
@@ -146,7 +147,7 @@ func (a *older) SetOptions(o *storage.AppendOptions) {
 
 // UpdateMetadata keeps what a metric is: by its name, not by series.
 func (a *older) UpdateMetadata(ref storage.SeriesRef, ls labels.Labels, m metadata.Metadata) (storage.SeriesRef, error) {
-	a.way.db.metadata.put(strings.Clone(ls.Get(labels.MetricName)), m)
+	a.way.db.metadata.put(strings.Clone(ls.Get(model.MetricNameLabel)), m)
 	return ref, nil
 }
 

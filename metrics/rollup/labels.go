@@ -3,6 +3,7 @@ package rollup
 import (
 	"slices"
 
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 
 	"github.com/whylate/whylate/adapter"
@@ -24,7 +25,7 @@ func labelsOf(r *adapter.Reading) labels.Labels {
 	}
 	w := r.Who
 	for _, l := range []struct{ name, value string }{
-		{labels.MetricName, metrics.NameOf(r.Signal)}, {"native", r.Family}, {"producer", w.Producer}, {"instance", w.Target}, {"model", w.Model}, {"rank", w.Rank}, {"role", w.Role},
+		{model.MetricNameLabel, metrics.NameOf(r.Signal)}, {"native", r.Family}, {"producer", w.Producer}, {"instance", w.Target}, {"model", w.Model}, {"rank", w.Rank}, {"role", w.Role},
 		{"node", w.Node}, {"workload", w.Workload}, {"device", w.Device}, {"index", w.Index}, {"slice", w.Slice},
 	} {
 		if l.value != "" {

@@ -16,6 +16,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/model/value"
 	"github.com/prometheus/prometheus/storage"
@@ -69,7 +70,7 @@ var names = func() *labels.Matcher {
 	for i, a := range alternatives {
 		alternatives[i] = quote(a)
 	}
-	return labels.MustNewMatcher(labels.MatchRegexp, labels.MetricName, strings.Join(slices.Compact(alternatives), "|"))
+	return labels.MustNewMatcher(labels.MatchRegexp, model.MetricNameLabel, strings.Join(slices.Compact(alternatives), "|"))
 }()
 
 func quote(name string) string { return strings.ReplaceAll(name, ".", `\.`) }
@@ -87,7 +88,7 @@ func read(ctx context.Context, from storage.Queryable, since, till time.Time) ([
 	for set.Next() {
 		s := set.At()
 		ls := s.Labels()
-		_, put, none := ts.Series(ls.Get("instance"), ls.Get(labels.MetricName), native(ls))
+		_, put, none := ts.Series(ls.Get("instance"), ls.Get(model.MetricNameLabel), native(ls))
 		it = s.Iterator(it)
 		for kind := it.Next(); kind != chunkenc.ValNone; kind = it.Next() {
 			if kind != chunkenc.ValFloat {
@@ -111,7 +112,7 @@ func read(ctx context.Context, from storage.Queryable, since, till time.Time) ([
 
 func native(ls labels.Labels) (out exposition.Labels) {
 	ls.Range(func(l labels.Label) {
-		if l.Name != labels.MetricName {
+		if l.Name != model.MetricNameLabel {
 			out = append(out, exposition.Label{Name: l.Name, Value: l.Value})
 		}
 	})
@@ -192,15 +193,15 @@ func (w *writer) histogram(r *adapter.Reading) {
 		}
 		name := metrics.NameOf(r.Signal)
 		b := labels.NewBuilder(ls)
-		b.Set(labels.MetricName, name+"_bucket")
+		b.Set(model.MetricNameLabel, name+"_bucket")
 		for i, bound := range h.Bounds {
 			w.put(b.Set(labels.BucketLabel, strconv.FormatFloat(bound, 'g', -1, 64)).Labels(), h.At, h.Counts[i])
 		}
 		w.put(b.Set(labels.BucketLabel, "+Inf").Labels(), h.At, h.Count)
 		b.Del(labels.BucketLabel)
-		w.put(b.Set(labels.MetricName, name+"_count").Labels(), h.At, h.Count)
+		w.put(b.Set(model.MetricNameLabel, name+"_count").Labels(), h.At, h.Count)
 		if !math.IsNaN(h.Sum) {
-			w.put(b.Set(labels.MetricName, name+"_sum").Labels(), h.At, h.Sum)
+			w.put(b.Set(model.MetricNameLabel, name+"_sum").Labels(), h.At, h.Sum)
 		}
 	}
 }

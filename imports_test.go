@@ -50,8 +50,8 @@ var standardOnly = []string{"ledger", "account", "adapter/genai", "store", "inge
 
 // never are packages that a package must not need, however far down: the agent runs beside engines and stays small.
 var never = map[string][]string{
-	"agent":             {"store", "store/embedded", "web", "server", "cli", "diagnose"},
-	"cmd/whylate-agent": {"store", "store/embedded", "web", "server", "cli", "diagnose"},
+	"agent":             {"store", "store/embedded", "metrics", "web", "server", "cli", "diagnose"},
+	"cmd/whylate-agent": {"store", "store/embedded", "metrics", "web", "server", "cli", "diagnose"},
 }
 
 type pkg struct {

@@ -86,9 +86,10 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger) (err error) 
 		return err
 	}
 	defer func() { err = errors.Join(err, set.Told.Close()) }()
+	var series *timeSeries
 	var otel *telemetry
 	set.Faults = func() []api.Fault {
-		return slices.Concat(faultsOf(files), refusals(agents.Stats()), otel.faults())
+		return slices.Concat(faultsOf(files), refusals(agents.Stats()), series.faults(), otel.faults())
 	}
 	if c.Rings.Follow {
 		set.Rings = c.Rings.Dir
@@ -125,8 +126,7 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger) (err error) 
 		}
 		agents.Tokens = func() ([]string, error) { return tokens.Get(), nil }
 	}
-	series, err := openSeries(c, files, log, &opts)
-	if err != nil {
+	if series, err = openSeries(c, files, log, &opts); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, series.db.Close()) }()

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,21 +16,24 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/prometheus/model/labels"
 
+	"github.com/whylate/whylate/api"
 	"github.com/whylate/whylate/config"
 	"github.com/whylate/whylate/internal/renew"
 	"github.com/whylate/whylate/metrics"
 	"github.com/whylate/whylate/metrics/promapi"
+	"github.com/whylate/whylate/metrics/rollup"
 	"github.com/whylate/whylate/web"
 )
 
-// series are the server's time series: where they are kept, and who answers PromQL.
-type series struct {
-	db  *metrics.DB
-	log *slog.Logger
+// timeSeries are the server's time series: where they are kept, and who answers PromQL.
+type timeSeries struct {
+	db    *metrics.DB
+	log   *slog.Logger
+	began time.Time
 }
 
 // openSeries opens the time series below the data directory and mounts PromQL.
-func openSeries(c *config.Config, files *renew.Group, log *slog.Logger, opts *web.Options) (*series, error) {
+func openSeries(c *config.Config, files *renew.Group, log *slog.Logger, opts *web.Options) (*timeSeries, error) {
 	m := c.Metrics
 	db, err := metrics.Open(metrics.Config{
 		Dir: filepath.Join(c.DataDir, "metrics"), OutOfOrder: m.OutOfOrder, Log: log,
@@ -47,7 +51,7 @@ func openSeries(c *config.Config, files *renew.Group, log *slog.Logger, opts *we
 		}
 	}
 	opts.Gatherer = prometheus.Gatherers{opts.Gatherer, db.Gatherer()}
-	return &series{db: db, log: log}, nil
+	return &timeSeries{db: db, log: log, began: time.Now()}, nil
 }
 
 // metricFlags are the settings of time series, as a client may ask for them.
@@ -100,23 +104,64 @@ func secretOf(files *renew.Group, what, path string) (func() string, error) {
 	return f.Get, nil
 }
 
-// run records what the server says of itself, until ctx ends.
-func (s *series) run(ctx context.Context, own prometheus.Gatherer) error {
+// faults are what time series lost at the start, and what there is no room for. Values that no label may have are no fault: they are counted.
+func (s *timeSeries) faults() (out []api.Fault) {
+	if s == nil {
+		return nil
+	}
+	for _, l := range s.db.Lost() {
+		out = append(out, api.Fault{What: "time series: the log of " + l.Store + " was damaged", Count: 1, Last: fmt.Sprintf("%s: %s; at most %d bytes are lost", l.At, l.Why, l.Bytes), At: s.began.UnixNano(),
+			Remedy: "samples after " + l.After.UTC().Format(time.RFC3339) + " may be missing; look at the disk"})
+	}
+	for _, r := range s.db.Refused() {
+		if r.Label == "" && len(out) < mostFaults {
+			out = append(out, api.Fault{What: "time series: " + cmp.Or(r.Metric, "a metric") + " in " + r.Store, Count: r.Count, Last: r.Why, At: r.Last.UnixNano(),
+				Remedy: "send fewer series, or raise metrics.budget; docs/metrics.md says what is not let in"})
+		}
+	}
+	return out
+}
+
+const mostFaults = 10
+
+// run records what the server says of itself, and makes signals of each minute, until ctx ends.
+func (s *timeSeries) run(ctx context.Context, own prometheus.Gatherer) error {
 	host, _ := os.Hostname()
 	target := labels.FromStrings("job", "whylate", "instance", host)
 	to := s.db.Appendable("whylate")
 	t := time.NewTicker(metrics.OwnEvery)
 	defer t.Stop()
-	for failing := false; ; {
-		err := metrics.Record(ctx, to, own, target, time.Now())
-		if err != nil && !failing {
-			s.log.Warn("the server's own metrics are not all recorded", "error", err)
+	minute := time.Now().Truncate(rollup.Every).Add(-rollup.Every) // the last before the start may not have been written
+	for tell := (once{log: s.log}); ; {
+		now := time.Now()
+		tell.of("own metrics", metrics.Record(ctx, to, own, target, now))
+		for ; !minute.Add(rollup.Every + late).After(now); minute = minute.Add(rollup.Every) {
+			_, err := rollup.Minute(ctx, s.db.Detail(), s.db.Signals("rollup"), minute, minute.Add(rollup.Every))
+			tell.of("signals", err)
 		}
-		failing = err != nil
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-t.C:
 		}
 	}
+}
+
+// late is how long after a minute's end its samples may still come.
+const late = 5 * time.Second
+
+// once warns when something begins to fail, not each time.
+type once struct {
+	log     *slog.Logger
+	failing map[string]bool
+}
+
+func (o *once) of(what string, err error) {
+	if err != nil && !o.failing[what] && !errors.Is(err, context.Canceled) {
+		o.log.Warn("time series: not all "+what+" are written", "error", err)
+	}
+	if o.failing == nil {
+		o.failing = map[string]bool{}
+	}
+	o.failing[what] = err != nil
 }

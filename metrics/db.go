@@ -1,7 +1,6 @@
 package metrics
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -15,7 +14,7 @@ import (
 	"github.com/prometheus/prometheus/promql"
 	"github.com/prometheus/prometheus/storage"
 	"github.com/prometheus/prometheus/tsdb"
-	"github.com/prometheus/prometheus/tsdb/chunkenc"
+	"github.com/prometheus/prometheus/tsdb/wlog"
 	"github.com/prometheus/prometheus/util/compression"
 )
 
@@ -114,7 +113,7 @@ func (db *DB) open(name string, keep Keep, stripes int, signals bool) (*part, er
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return nil, fmt.Errorf("time series: %w", err)
 	}
-	g := newGuard(name, db.config.Budget, signals)
+	g := newGuard(name, db.config.Budget, signals, db.config.Now)
 	o := tsdb.DefaultOptions()
 	o.RetentionDuration = keep.For.Milliseconds()
 	o.MaxBytes = keep.Bytes
@@ -123,10 +122,12 @@ func (db *DB) open(name string, keep Keep, stripes int, signals bool) (*part, er
 	o.StripeSize = stripes
 	o.OutOfOrderTimeWindow = db.config.OutOfOrder.Milliseconds()
 	o.SeriesLifecycleCallback = g
-	o.FloatChunkEncoding = chunkenc.EncXOR
 	log := db.config.Log.With("store", "metrics/"+name)
 	before := walOf(dir)
-	store, err := tsdb.Open(dir, quiet(log), prometheus.WrapRegistererWith(prometheus.Labels{"store": name}, db.registry), o, nil)
+	var damage *wlog.CorruptionErr
+	var once sync.Once // what is damaged later is not of this opening
+	watched := slog.New(opening{log.Handler(), func(d *wlog.CorruptionErr) { once.Do(func() { damage = d }) }})
+	store, err := tsdb.Open(dir, watched, prometheus.WrapRegistererWith(prometheus.Labels{"store": name}, db.registry), o, nil)
 	if err != nil {
 		if strings.Contains(err.Error(), "lock DB directory") {
 			return nil, fmt.Errorf("time series in %s belong to another process (%w): stop it, or set another data_dir", dir, err)
@@ -135,9 +136,10 @@ func (db *DB) open(name string, keep Keep, stripes int, signals bool) (*part, er
 	}
 	g.replayed()
 	p := &part{name: name, tsdb: store, guard: g}
-	if p.lost = before.lost(dir); p.lost != nil {
+	if once.Do(func() {}); damage != nil {
+		p.lost = before.lost(damage)
 		p.lost.Store, p.lost.After = name, time.UnixMilli(store.Head().MaxTime())
-		log.Warn("the log was damaged and has been repaired", "lost_bytes", p.lost.Bytes, "at", p.lost.At, "newest_sample_left", p.lost.After)
+		log.Warn("the log was damaged and has been repaired: what was behind the damage is lost", "at", p.lost.At, "lost_bytes_at_most", p.lost.Bytes, "newest_sample_left", p.lost.After)
 	}
 	return p, nil
 }
@@ -150,24 +152,6 @@ func longestBlock(keep time.Duration, least int64) int64 {
 	}
 	return max(longest.Milliseconds(), least)
 }
-
-// quiet passes on what the TSDB warns of; its diary of compactions is for debugging.
-func quiet(log *slog.Logger) *slog.Logger { return slog.New(quieter{log.Handler()}) }
-
-type quieter struct{ slog.Handler }
-
-func (q quieter) Handle(ctx context.Context, r slog.Record) error {
-	if r.Level == slog.LevelInfo {
-		r.Level = slog.LevelDebug
-	}
-	if !q.Enabled(ctx, r.Level) {
-		return nil
-	}
-	return q.Handler.Handle(ctx, r)
-}
-
-func (q quieter) WithAttrs(as []slog.Attr) slog.Handler { return quieter{q.Handler.WithAttrs(as)} }
-func (q quieter) WithGroup(name string) slog.Handler    { return quieter{q.Handler.WithGroup(name)} }
 
 // Close writes what is in memory and lets the directory go. Queries that run are waited for; later appends and queries fail.
 func (db *DB) Close() error { return db.close() }

@@ -6,6 +6,7 @@ import (
 	"math"
 	"strconv"
 	"sync"
+	"time"
 
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/tsdb/chunks"
@@ -30,6 +31,7 @@ type guard struct {
 	store  string
 	budget Budget
 	rollup bool
+	now    func() time.Time
 
 	deciding sync.Mutex // one new series at a time: between the decision and its creation no other may be counted
 
@@ -55,8 +57,8 @@ type metric struct {
 	since   map[uint64]int64 // when a target first sent it: what turns up later has counted from zero
 }
 
-func newGuard(store string, b Budget, rollup bool) *guard {
-	g := &guard{store: store, budget: b, rollup: rollup, trusted: map[string]trust{}, metrics: map[string]*metric{}, refusals: map[refusal]*Refused{}, replay: true}
+func newGuard(store string, b Budget, rollup bool, now func() time.Time) *guard {
+	g := &guard{store: store, now: now, budget: b, rollup: rollup, trusted: map[string]trust{}, metrics: map[string]*metric{}, refusals: map[refusal]*Refused{}, replay: true}
 	for _, name := range b.Labels {
 		g.trusted[name] = ordinary
 	}
@@ -259,21 +261,19 @@ func (g *guard) fit(name string, ls labels.Labels) (labels.Labels, string) {
 		case labels.MetricName, labels.BucketLabel, "quantile":
 			return
 		}
-		switch reason := unfit(g.trust(l.Name), l.Value); {
+		reason := unfit(g.trust(l.Name), l.Value)
+		switch {
+		case !isName(l.Name):
+			why = "no name that a label can have"
+			b.Del(l.Name)
+			g.refuse(refusal{name, "", why}, l.Name)
+		case l.Value == other && why == "":
+			why = "sent as " + other
 		case l.Value == other:
-			if why == "" {
-				why = "sent as " + other
-			}
 		case reason != "":
-			label := l.Name
-			if !isName(label) {
-				b.Del(label)
-				label = ""
-			} else {
-				b.Set(label, other)
-			}
-			g.refuse(refusal{name, label, reason}, l.Value)
 			why = reason
+			b.Set(l.Name, other)
+			g.refuse(refusal{name, l.Name, why}, l.Value)
 		}
 	})
 	if why == "" {

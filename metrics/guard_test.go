@@ -277,3 +277,38 @@ func randomSeries(r *rand.Rand) labels.Labels {
 	}
 	return b.Labels()
 }
+
+// Whatever a label is called and whatever stands in it, what is found afterwards is fit to be kept, and no refusal shows a value.
+func FuzzLabels(f *testing.F) {
+	for _, v := range []string{"", "other", "a", "/v1/models", "/etc/passwd", "alice@example.com", "3f2504e0-4f89-11d3-9a0c-0305e82c3301", "\xff", "GPU-0", "x\ny", "9f86d081884c7d65", "https://a:b@c/", "+Inf"} {
+		f.Add("x_total", "status", v)
+		f.Add("x_bucket", "le", v)
+		f.Add("x", v, "a")
+		f.Add(v, "pod", v)
+	}
+	db := open(f, f.TempDir(), Budget{Total: 300, Each: 20})
+	second := 0
+	f.Fuzz(func(t *testing.T, name, label, v string) {
+		second++
+		app := db.Appendable("fuzz").AppenderV2(context.Background())
+		if _, err := app.Append(0, labels.FromStrings(labels.MetricName, name, label, v), 0, began.Add(time.Duration(second)*time.Second).UnixMilli(), 1, nil, nil, storage.AppendV2Options{}); err != nil && label != labels.MetricName {
+			t.Errorf("%q{%q=%q}: %v", name, label, v, err)
+		}
+		if err := app.Commit(); err != nil {
+			t.Fatal(err)
+		}
+		stored := all(t, db)
+		if len(stored) > 300 {
+			t.Fatalf("%d series", len(stored))
+		}
+		for _, ls := range stored {
+			ls.Range(func(l labels.Label) {
+				switch {
+				case l.Name == labels.MetricName && isName(l.Value), (l.Name == labels.BucketLabel || l.Name == "quantile") && isBound(l.Value), l.Value == other && isName(l.Name):
+				case unfit(db.detail.guard.trust(l.Name), l.Value) != "":
+					t.Errorf("%s", ls)
+				}
+			})
+		}
+	})
+}

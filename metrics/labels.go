@@ -23,7 +23,7 @@ const (
 // exporters and servers. Labels of users, keys, sessions, requests, traces and paths are not on it, and must not come on it.
 var known = func() map[string]trust {
 	m := map[string]trust{}
-	for _, n := range strings.Fields(identities) {
+	for _, n := range strings.Fields(identities + settings) {
 		m[n], m["exported_"+n] = identity, identity
 	}
 	for _, n := range strings.Fields(ordinaries) {
@@ -55,7 +55,10 @@ const ordinaries = `
 	envoy_cluster_name envoy_response_code envoy_response_code_class envoy_response_flags envoy_listener_address envoy_http_conn_manager_prefix
 	provider vendor api_base_host gen_ai_operation_name gen_ai_provider_name gen_ai_system gen_ai_request_model gen_ai_response_model gen_ai_token_type token_type
 	gen_ai_evaluation_name gen_ai_evaluation_score_label telemetry_sdk_language telemetry_sdk_version hw_id hw_type
-	server_address server_port resource pool_name store why from shard lora lora_name adapter max_lora running_lora_adapters waiting_lora_adapters
+	server_address server_port resource pool_name store why from shard lora lora_name adapter max_lora running_lora_adapters waiting_lora_adapters`
+
+// settings are an engine's, as it tells them in labels: numbers of any length.
+const settings = `
 	block_size cache_dtype calculate_kv_scales cpu_kvcache_space_bytes cpu_offload_gb enable_prefix_caching gpu_memory_utilization is_attention_free kv_cache_memory_bytes
 	kv_sharing_fast_prefill mamba_block_size mamba_cache_dtype mamba_cache_mode mamba_page_size_padded mamba_ssm_cache_dtype num_cpu_blocks num_gpu_blocks
 	num_gpu_blocks_override prefix_caching_hash_algo sliding_window swap_space_bytes swap_space user_specified_block_size use_replayssm use_kda_recoverssm swa_bounded_replay

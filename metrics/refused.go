@@ -3,6 +3,7 @@ package metrics
 import (
 	"cmp"
 	"slices"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -15,6 +16,7 @@ type Refused struct {
 	Why     string
 	Count   uint64 // samples, those of a series being decided on each time they come
 	Example string // what the value looks like: letters as a, digits as 9
+	Last    time.Time
 }
 
 type refusal struct{ metric, label, why string }
@@ -36,6 +38,7 @@ func (g *guard) refuse(r refusal, value string) {
 		}
 	}
 	e.Count++
+	e.Last = g.now()
 }
 
 // Refused lists what the guards did not let in as it was, the most frequent first.

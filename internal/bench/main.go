@@ -21,7 +21,7 @@ func main() {
 	flag.Parse()
 	command := "make bench"
 	sections := []section{{"codec", codec}, {"ingest", assembling}, {"account", accounts}, {"store", stored},
-		{"scale", func(s *figure.Sheet) error { return scale(s, shortSizes, *keep) }}, {"fleet", func(s *figure.Sheet) error { return fleet(s, shortFleet) }}, {"agent", agents}, {"probe", probe}}
+		{"scale", func(s *figure.Sheet) error { return scale(s, shortSizes, *keep) }}, {"fleet", func(s *figure.Sheet) error { return fleet(s, shortFleet) }}, {"agent", agents}, {"metrics", timeSeries}, {"probe", probe}}
 	if *long {
 		command = "make bench-long"
 		sections = []section{{"scale", func(s *figure.Sheet) error { return scale(s, longSizes, *keep) }}, {"fleet", func(s *figure.Sheet) error { return fleet(s, longFleet) }}}
@@ -154,6 +154,24 @@ func agents(s *figure.Sheet) error {
 	s.AtMost("agent/memory_at_100_Hz", rs.get("Paced", "MB"), "MB", 64)
 	s.Report("agent/forward", rs.get("Forward", "frames/s"), "frames/s")
 	s.Report("agent/forward_cpu", rs.get("Forward", "cpu-ns/frame"), "ns")
+	return nil
+}
+
+// timeSeries are the figures of the guard beside a bare TSDB in the same run, and of a panel over a day of 100 engines (4,000 series at 15 s).
+func timeSeries(s *figure.Sheet) error {
+	rs, err := bench("./metrics", "Append|Memory|Query")
+	if err != nil {
+		return err
+	}
+	for _, kind := range []string{"references", "labels"} {
+		s.Report("metrics/append_by_"+kind, rs.get("Append/"+kind, "guarded/s"), "samples/s")
+		s.Report("metrics/append_by_"+kind+"_bare", rs.get("Append/"+kind, "bare/s"), "samples/s")
+		s.AtMost("metrics/append_by_"+kind+"_guard", rs.get("Append/"+kind, "ratio"), "ratio", 1.25)
+	}
+	s.Report("metrics/memory_per_series", rs.get("Memory", "B/series"), "B")
+	for _, panel := range []string{"rate", "quantile"} {
+		s.AtMost("metrics/day_of_100_engines_"+panel, rs.get("Query/"+panel, "ns/op")/1e6, "ms", 1000)
+	}
 	return nil
 }
 

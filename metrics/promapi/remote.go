@@ -37,7 +37,7 @@ func Forward(to Remote) http.Handler {
 	if to.Most == 0 {
 		to.Most = 256 << 20
 	}
-	transport := &http.Transport{DialTLSContext: to.dialTLS(), ForceAttemptHTTP2: false, MaxIdleConnsPerHost: 8, IdleConnTimeout: 90 * time.Second, Proxy: http.ProxyFromEnvironment}
+	transport := &http.Transport{DialTLSContext: to.dialTLS(), MaxIdleConnsPerHost: 8, IdleConnTimeout: 90 * time.Second}
 	if to.TLS == nil {
 		transport.DialTLSContext = nil
 	}

@@ -2,6 +2,7 @@ package otlp
 
 import (
 	"encoding/binary"
+	"math"
 
 	"google.golang.org/protobuf/encoding/protowire"
 )
@@ -106,21 +107,26 @@ func eachField(b []byte, f func(n protowire.Number, value []byte) bool) bool {
 // fields calls f for fields that have a length, and number for the others.
 func fields(b []byte, f func(n protowire.Number, value []byte) bool, number func(n protowire.Number, v uint64) bool) bool {
 	for len(b) > 0 {
-		n, kind, used := protowire.ConsumeTag(b)
-		if used < 0 {
+		tag, used := varint(b)
+		if used < 0 || tag < 1<<3 || tag > math.MaxUint32 {
 			return false
 		}
 		b = b[used:]
+		n := protowire.Number(tag >> 3)
 		ok := true
-		switch kind {
+		switch protowire.Type(tag & 7) {
 		case protowire.BytesType:
-			var value []byte
-			if value, used = protowire.ConsumeBytes(b); used >= 0 {
-				ok = f(n, value)
+			var size uint64
+			if size, used = varint(b); used >= 0 {
+				if size > uint64(len(b)-used) {
+					return false
+				}
+				ok = f(n, b[used:used+int(size)])
+				used += int(size)
 			}
 		case protowire.VarintType:
 			var v uint64
-			if v, used = protowire.ConsumeVarint(b); used >= 0 {
+			if v, used = varint(b); used >= 0 {
 				ok = number(n, v)
 			}
 		case protowire.Fixed64Type:
@@ -141,6 +147,14 @@ func fields(b []byte, f func(n protowire.Number, value []byte) bool, number func
 		b = b[used:]
 	}
 	return true
+}
+
+// varint reads a number that is mostly one byte long: tags and lengths.
+func varint(b []byte) (v uint64, used int) {
+	if len(b) > 0 && b[0] < 0x80 {
+		return uint64(b[0]), 1
+	}
+	return protowire.ConsumeVarint(b)
 }
 
 // read fills a span from protobuf; its slices are used again. It is false for a damaged one.

@@ -102,6 +102,16 @@ func assembling(s *figure.Sheet) error {
 	s.AtLeast("ingest/otlp_protobuf", otlp.get("DecodeAndMap/protobuf", "spans/core-s"), "spans/s", 200_000)
 	s.Report("ingest/otlp_protobuf_decode_alone", otlp.get("DecodeAndMap/protobuf-decode", "spans/core-s"), "spans/s")
 	s.Report("ingest/otlp_json", otlp.get("DecodeAndMap/json", "spans/core-s"), "spans/s")
+	// From the wire to the sink, with the sender in the same process; beside it the OpenTelemetry Collector's own receiver in the same run.
+	received, err := bench("./ingest/otlp/receive", "Receivers")
+	if err != nil {
+		return err
+	}
+	for _, who := range []string{"ours", "ours-mapped", "collector"} {
+		for _, how := range []string{"grpc-protobuf", "http-protobuf", "http-json"} {
+			s.Report("ingest/otlp_received_"+strings.NewReplacer("-", "_").Replace(who+"_"+how), received.get("Receivers/"+who+"/"+how, "spans/core-s"), "spans/s")
+		}
+	}
 	return nil
 }
 

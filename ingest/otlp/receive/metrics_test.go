@@ -396,9 +396,35 @@ func TestPrivateLabels(t *testing.T) {
 			p.SetIntValue(int64(i + 2))
 		}
 	}
+	for i := range 3 { // what comes after the points that were merged is read into their memory
+		m = sm.Metrics().AppendEmpty()
+		m.SetName("later")
+		p := m.SetEmptyGauge().DataPoints()
+		for k := range 2 {
+			d := p.AppendEmpty()
+			d.Attributes().PutStr("i", fmt.Sprint(i, k))
+			d.SetTimestamp(now)
+			d.SetIntValue(int64(10*i + k))
+			if i == 1 {
+				d.Attributes().PutStr("user.id", "kim")
+			}
+		}
+	}
 	var b book
 	proto, _ := bodies(t, md)
 	a := send(t, receiver(&b), Metrics, proto, otlp.Protobuf)
+	var later []string
+	for i := range 3 {
+		for k := range 2 {
+			later = append(later, fmt.Sprintf(`{__name__="later", i="%d %d"} 1772700060000 %d`, i, k, 10*i+k))
+		}
+	}
+	for _, l := range later {
+		if !slices.Contains(b.lines, l) {
+			t.Errorf("no %s in\n%s", l, b.text())
+		}
+	}
+	b.lines = slices.DeleteFunc(b.lines, func(l string) bool { return slices.Contains(later, l) })
 	want := `{__name__="depth", model="tiny", tenant="[mail]"} 1772700060000 2
 {__name__="tokens_total", model="tiny", tenant="[mail]"} 1772700060000 5`
 	if b.text() != want || a.rejected != 1 || strings.Contains(a.message, "kim") {

@@ -288,6 +288,7 @@ func failureOf(ctx context.Context, err error) *failure {
 // writeEvaluations adds scores and labels of evaluations up to time series. Names and labels are low in number, ids are not and stay away.
 func (r *Receiver) writeEvaluations(ctx context.Context, records []otlp.LogRecord, counts *otlp.Counts) error {
 	s := r.begin(ctx)
+	defer s.sums.end(false)
 	s.counts, s.sums.own = counts, true
 	now := uint64(r.set.Now().UnixNano())
 	before := now - uint64(time.Second) // when a new series was 0

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -71,6 +72,7 @@ func reasonOf(err error) string {
 // writeMetrics decodes and appends one request. An error that is not of the request is one of the storage: all of it is to be sent again.
 func (r *Receiver) writeMetrics(ctx context.Context, d *otlp.Decoder, body []byte, e otlp.Encoding, gzipped bool) (*otlp.Counts, int, error) {
 	s := r.begin(ctx)
+	defer s.sums.end(false) // where it has not come to an end
 	counts, points, err := d.Metrics(body, e, gzipped, s.metric)
 	if s.counts != nil {
 		counts.Merge(s.counts)
@@ -146,44 +148,37 @@ func (s *series) metric(from *otlp.Origin, m *otlp.Metric, points []otlp.Point) 
 		return
 	}
 	_, _ = s.app.UpdateMetadata(0, labels.FromStrings(model.MetricNameLabel, name), metadata.Metadata{Type: kindOf(m), Unit: m.Unit})
-	var same map[string]*otlp.Point
+	merged := s.merge(from, m, points)
 	for i := range points {
-		if points[i].Dropped {
-			same = map[string]*otlp.Point{}
-			break
+		if merged == nil || !merged[i] {
+			s.point(name, from, m, &points[i])
 		}
-	}
-	kept := points[:0]
-	for i := range points {
-		p := &points[i]
-		if same != nil {
-			key := keyOf(p)
-			if other := same[key]; other != nil {
-				if !add(other, p, m) {
-					s.counts.Reject(1, sameLabels)
-				}
-				continue
-			}
-			kept = append(kept, *p)
-			same[key] = &kept[len(kept)-1]
-			continue
-		}
-		kept = append(kept, *p)
-	}
-	for i := range kept {
-		s.point(name, from, m, &kept[i])
 	}
 }
 
-func keyOf(p *otlp.Point) string {
-	var b strings.Builder
-	for _, l := range p.Labels {
-		b.WriteString(l.Name)
-		b.WriteByte(0)
-		b.WriteString(l.Value)
-		b.WriteByte(0)
+// merge adds points to the first of those that have the same labels, now that some attributes are not kept; where adding would be wrong, they are
+// refused. It says which points are done with; nil: none, as nothing was dropped.
+func (s *series) merge(from *otlp.Origin, m *otlp.Metric, points []otlp.Point) (done []bool) {
+	if !slices.ContainsFunc(points, func(p otlp.Point) bool { return p.Dropped }) {
+		return nil
 	}
-	return b.String()
+	done = make([]bool, len(points))
+	first := map[string]*otlp.Point{}
+	for i := range points {
+		p := &points[i]
+		key := string(s.base(from, p.Labels).Bytes(nil))
+		sum := first[key]
+		if sum == nil {
+			first[key] = p
+			continue
+		}
+		done[i] = true
+		if !add(sum, p, m) {
+			s.counts.Reject(1, sameLabels)
+		}
+		sum.Time = max(sum.Time, p.Time)
+	}
+	return done
 }
 
 // point appends one point, or counts it as refused.

@@ -332,14 +332,14 @@ func (r *reader) sample(ls labels.Labels, at *int64, value float64, series []byt
 	if base, suffix := Split(name); suffix != "" {
 		switch r.types[base] {
 		case Histogram:
-			return r.bucket(base, suffix, ls, value)
+			return r.bucket(base, suffix, ls, at, value)
 		case Summary:
 			r.summed(base, suffix, ls, value)
 			return nil
 		case "":
 			if suffix == "_bucket" && ls.Has("le") { // nobody declared it
 				r.types[strings.Clone(base)] = Histogram
-				return r.bucket(base, suffix, ls, value)
+				return r.bucket(base, suffix, ls, at, value)
 			}
 		}
 	}
@@ -411,10 +411,13 @@ func Split(name string) (base, suffix string) {
 	return name, ""
 }
 
-func (r *reader) bucket(name, suffix string, ls labels.Labels, value float64) error {
+func (r *reader) bucket(name, suffix string, ls labels.Labels, at *int64, value float64) error {
 	h := r.hist
 	if h == nil || r.histName != name || !h.Labels.same(ls, "le") { // the buckets of one mostly come together
 		h = r.histogram(name, ls)
+	}
+	if at != nil {
+		h.At = *at
 	}
 	switch suffix {
 	case "_sum":
@@ -464,8 +467,36 @@ func (r *reader) summary(name string, ls labels.Labels) *Summed {
 	return r.sums[key]
 }
 
+// adopt gives histograms that nobody declared the sums and counts that stood before their first bucket.
+func (r *reader) adopt() {
+	r.page.Families = slices.DeleteFunc(r.page.Families, func(f *Family) bool {
+		base, suffix := Split(f.Name)
+		if f.Type != Unknown || suffix == "" || suffix == "_bucket" || r.types[base] != Histogram {
+			return false
+		}
+		f.Samples = slices.DeleteFunc(f.Samples, func(s Sample) bool {
+			h := r.hists[seriesKey{base, s.Labels.Key()}]
+			switch {
+			case h == nil:
+				return false
+			case suffix == "_sum":
+				h.Sum = s.Value
+			default:
+				h.Count = s.Value
+			}
+			return true
+		})
+		if len(f.Samples)+len(f.NaN) > 0 {
+			return false
+		}
+		delete(r.page.byName, f.Name)
+		return true
+	})
+}
+
 // finish sorts the histograms' buckets and hands them to their families, in an order that does not depend on chance.
 func (r *reader) finish() {
+	r.adopt()
 	for key, h := range r.hists {
 		f := r.page.byName[key.name]
 		f.Type = Histogram

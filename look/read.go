@@ -133,13 +133,20 @@ func (r *reader) page(in Input, src *Source, b []byte) {
 	}
 	r.scrapes[in.Target]++
 	for _, f := range page.Families {
+		if base := trim(f.Name); f.Type == exposition.Unknown && base != f.Name && page.Family(base) == nil && isHistogram(base) { // a sum or a count, without buckets and undeclared
+			for _, s := range f.Samples {
+				put, _ := r.place(in.Target, f.Name, s.Labels)
+				put(adapter.Point{At: cmp.Or(s.At*1e6, at), Value: s.Value})
+			}
+			continue
+		}
 		for _, s := range f.Samples {
 			t := r.track(in.Target, f.Name, f.Type, s.Labels)
 			t.Points = append(t.Points, adapter.Point{At: cmp.Or(s.At*1e6, at), Value: s.Value, Text: s.Text})
 		}
 		for _, h := range f.Histograms {
 			t := r.track(in.Target, f.Name, f.Type, h.Labels)
-			t.Hists = append(t.Hists, adapter.HistPoint{At: at, Hist: h})
+			t.Hists = append(t.Hists, adapter.HistPoint{At: cmp.Or(h.At*1e6, at), Hist: h})
 		}
 		for _, n := range f.NaN {
 			r.track(in.Target, f.Name, f.Type, n.Labels).NaN++

@@ -6,6 +6,7 @@ import (
 
 	"github.com/whylate/whylate/adapter"
 	"github.com/whylate/whylate/adapter/llamacpp"
+	"github.com/whylate/whylate/exposition"
 )
 
 // hitRateGauge sets a gauge aside that knows the last prefill batch only, and that decode batches set to 0.
@@ -101,9 +102,12 @@ func throughputGauge(s *Scene) (facts []Fact) {
 		facts = append(facts, f)
 	}
 	for _, r := range s.All("request.longest_context") {
-		if r.Type == "counter" {
-			v, _ := r.Last()
-			facts = append(facts, Fact{Weight: Notice, Path: "request", About: r.Who.String(), Text: fmt.Sprintf("%s of %s is declared a counter and is a running maximum (%s tokens): it has no rate.", r.Native.Name, r.Who, count(v))})
+		declared := ""
+		if r.Type == exposition.Counter {
+			declared = "is declared a counter and "
+		}
+		if v, ok := r.Last(); ok && r.Type != exposition.Gauge {
+			facts = append(facts, Fact{Weight: Notice, Path: "request", About: r.Who.String(), Text: fmt.Sprintf("%s of %s %sis a running maximum (%s tokens): it has no rate.", r.Native.Name, r.Who, declared, count(v))})
 		}
 	}
 	return facts

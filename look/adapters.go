@@ -16,3 +16,13 @@ import (
 var adapters = []adapter.Adapter{
 	vllm.Metrics, sglang.Metrics, tgi.Metrics, llamacpp.Metrics, dynamo.Metrics, litellm.Metrics, dcgm.Exporter, dcgm.SMI, trtllm.Metrics,
 }
+
+// adapterOf is the one whose a family is, nil where it is nobody's.
+func adapterOf(family string) *adapter.Adapter {
+	for i := range adapters {
+		if adapters[i].Owns(family) {
+			return &adapters[i]
+		}
+	}
+	return nil
+}

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"path/filepath"
 	"strings"
 	"time"
@@ -132,26 +133,50 @@ func (r *reader) page(in Input, src *Source, b []byte) {
 		at = int64(1+r.scrapes[in.Target]) * int64(r.options.Interval)
 	}
 	r.scrapes[in.Target]++
+	federated := federates(page)
 	for _, f := range page.Families {
 		if base := trim(f.Name); f.Type == exposition.Unknown && base != f.Name && page.Family(base) == nil && isHistogram(base) { // a sum or a count, without buckets and undeclared
 			for _, s := range f.Samples {
-				put, _ := r.place(in.Target, f.Name, s.Labels)
+				put, _ := r.place(speaker(in.Target, s.Labels, federated), f.Name, s.Labels)
 				put(adapter.Point{At: cmp.Or(s.At*1e6, at), Value: s.Value})
 			}
 			continue
 		}
 		for _, s := range f.Samples {
-			t := r.track(in.Target, f.Name, f.Type, s.Labels)
+			t := r.track(speaker(in.Target, s.Labels, federated), f.Name, f.Type, s.Labels)
 			t.Points = append(t.Points, adapter.Point{At: cmp.Or(s.At*1e6, at), Value: s.Value, Text: s.Text})
 		}
 		for _, h := range f.Histograms {
-			t := r.track(in.Target, f.Name, f.Type, h.Labels)
+			t := r.track(speaker(in.Target, h.Labels, federated), f.Name, f.Type, h.Labels)
 			t.Hists = append(t.Hists, adapter.HistPoint{At: cmp.Or(h.At*1e6, at), Hist: h})
 		}
 		for _, n := range f.NaN {
-			r.track(in.Target, f.Name, f.Type, n.Labels).NaN++
+			r.track(speaker(in.Target, n.Labels, federated), f.Name, f.Type, n.Labels).NaN++
 		}
 	}
+}
+
+// federates reports whether a page holds series of several targets, as a Prometheus's /federate does: then who speaks is in their labels.
+func federates(page *exposition.Page) bool {
+	first := ""
+	for _, f := range page.Families {
+		for _, s := range f.Samples {
+			if instance := s.Labels.Get("instance"); instance != "" && s.Labels.Get("job") != "" {
+				if first != "" && instance != first {
+					return true
+				}
+				first = instance
+			}
+		}
+	}
+	return false
+}
+
+func speaker(target string, ls exposition.Labels, federated bool) string {
+	if federated {
+		return cmp.Or(ls.Get("instance"), target)
+	}
+	return target
 }
 
 func (r *reader) track(target, family string, kind exposition.Type, ls exposition.Labels) *adapter.Track {
@@ -220,16 +245,40 @@ func (r *reader) queries(source, text string) {
 
 // understand lets the adapters read what is theirs.
 func (r *reader) understand() {
-	for _, t := range r.scene.Tracks {
-		for i := range adapters {
-			if a := &adapters[i]; a.Owns(t.Family) {
-				r.scene.Readings = append(r.scene.Readings, a.Read(t)...)
-				break
-			}
+	repeats := map[*adapter.Track]bool{}
+	for i := range adapters {
+		if a := &adapters[i]; a.Workers != nil {
+			maps.Copy(repeats, a.Repeats(r.scene.Tracks))
 		}
 	}
+	for _, t := range r.scene.Tracks {
+		if a := adapterOf(t.Family); a != nil && !repeats[t] {
+			r.scene.Readings = append(r.scene.Readings, a.Read(t)...)
+		}
+	}
+	tellApart(r.scene.Readings)
 	loneRanks(r.scene.Readings)
 	r.scene.Readings = adapter.Best(r.scene.Readings)
+}
+
+// tellApart gives each pod of a target that speaks for several, as a relabelled page of a whole namespace does, a target of its own.
+func tellApart(rs []*adapter.Reading) {
+	pods := map[string]map[string]bool{}
+	for _, r := range rs {
+		if isDevice(r) || r.Who.Workload == "" {
+			continue
+		}
+		if pods[r.Target] == nil {
+			pods[r.Target] = map[string]bool{}
+		}
+		pods[r.Target][r.Who.Workload] = true
+	}
+	for _, r := range rs {
+		if !isDevice(r) && r.Who.Workload != "" && len(pods[r.Target]) > 1 {
+			r.Target = r.Who.Workload
+			r.Who.Target = r.Target
+		}
+	}
 }
 
 // loneRanks forgets the rank of an engine that has no other: a number for which there is no second says nothing.

@@ -112,10 +112,8 @@ func (s *Scene) lacking(producer, family string) (targets []string) {
 }
 
 func producerOf(family string) string {
-	for i := range adapters {
-		if adapters[i].Owns(family) {
-			return adapters[i].Producer
-		}
+	if a := adapterOf(family); a != nil {
+		return a.Producer
 	}
 	return ""
 }

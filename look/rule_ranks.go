@@ -8,6 +8,9 @@ import (
 	"github.com/whylate/whylate/adapter"
 )
 
+// muchLoad on one rank, in requests, is more than chance puts on one while another has none.
+const muchLoad = 16
+
 // ranksUneven finds data-parallel ranks of one replica that do not share its load: an average over them says that all is well.
 func ranksUneven(s *Scene) (facts []Fact) {
 	groups := map[adapter.Who][]adapter.Who{}
@@ -32,7 +35,7 @@ func ranksUneven(s *Scene) (facts []Fact) {
 }
 
 func shared(s *Scene, g adapter.Who, ranks []adapter.Who) (f Fact, uneven bool) {
-	var busy, idle []string
+	var busy, idle, roomy []string
 	var running, waiting, busyRunning, busyWaiting, most float64
 	load := map[adapter.Who][2]float64{}
 	for _, w := range ranks {
@@ -54,15 +57,27 @@ func shared(s *Scene, g adapter.Who, ranks []adapter.Who) (f Fact, uneven bool) 
 			busy, busyRunning, busyWaiting = append(busy, name), busyRunning+l[0], busyWaiting+l[1]
 		} else if l[0]+l[1] <= most/10 {
 			idle = append(idle, name)
+		} else if l[0]+l[1] <= most/4 && l[1] == 0 {
+			roomy = append(roomy, name)
 		}
 	}
-	if len(idle) == 0 || waiting == 0 || len(ranks) < 2 {
+	var others []string
+	if len(idle) > 0 {
+		others = append(others, "ranks "+strings.Join(idle, ", ")+" are nearly empty")
+	}
+	if len(roomy) > 0 {
+		others = append(others, "nobody waits at ranks "+strings.Join(roomy, ", ")+", which have at most a quarter of that load")
+	}
+	if len(others) == 0 || waiting == 0 && most < muchLoad || len(ranks) < 2 {
 		return f, false
 	}
 	f = Fact{Weight: Broken, Path: "request", About: g.String(),
-		Text: sentence(fmt.Sprintf("%s: %s of %d hold %s of %s running and %s of %s waiting requests; %s are nearly empty.", g, "ranks "+strings.Join(busy, ", "), len(ranks),
-			count(busyRunning), count(running), count(busyWaiting), count(waiting), "ranks "+strings.Join(idle, ", ")), waits(s, ranks)),
+		Text: sentence(fmt.Sprintf("%s: %s of %d hold %s of %s running and %s of %s waiting requests; %s.", g, "ranks "+strings.Join(busy, ", "), len(ranks),
+			count(busyRunning), count(running), count(busyWaiting), count(waiting), strings.Join(others, "; ")), waits(s, ranks)),
 		Do: "It is the balance between the ranks, not their capacity: look at how requests are given to data-parallel ranks. Do not admit by an average over ranks."}
+	if waiting == 0 { // it hurts nobody yet
+		f.Weight = Notice
+	}
 	return f, true
 }
 

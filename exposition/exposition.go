@@ -149,7 +149,9 @@ type reader struct {
 	types   map[string]Type
 	hists   map[seriesKey]*Hist
 	sums    map[seriesKey]*Summed
-	line    int // of each(); 0 in all()
+	line    int    // of each(); 0 in all()
+	rest    []byte // of all(): what is behind the last series whose line was asked for
+	passed  int    // lines before it
 
 	hist     *Hist // the last one that was written to
 	histName string
@@ -160,7 +162,20 @@ func (r *reader) all(b []byte) error {
 	if n := len(b); n > 0 && b[n-1] != '\n' {
 		b = append(slices.Clone(b), '\n')
 	}
+	r.rest = b
 	return r.parse(b)
+}
+
+// lineOf is the line of a series, which lines must be asked for in order.
+func (r *reader) lineOf(series []byte) int {
+	if r.line > 0 {
+		return r.line
+	}
+	if at := bytes.Index(r.rest, series); at >= 0 {
+		r.passed += bytes.Count(r.rest[:at], []byte("\n"))
+		r.rest = r.rest[at:]
+	}
+	return r.passed + 1
 }
 
 // each reads line by line, for pages that are not as they should be.
@@ -354,7 +369,7 @@ func (r *reader) sample(ls labels.Labels, at *int64, value float64, series []byt
 	}
 	f, own := r.family(name), without(ls, "")
 	if math.IsNaN(value) {
-		f.NaN = append(f.NaN, NotANum{own, r.line})
+		f.NaN = append(f.NaN, NotANum{own, r.lineOf(series)})
 		return nil
 	}
 	s := Sample{Labels: own, Value: value}

@@ -109,7 +109,7 @@ func tokenPath(s *Scene) PathState {
 		ms = append(ms, means(s, "itl", "between outputs")...)
 	}
 	for _, w := range s.Engines() {
-		if by, over, ok := s.grown("tokens.generated", w); ok && over > 0 {
+		if by, over, ok := s.grown("tokens.generated", w); ok && over > 0 && (by > 0 || !s.late("tokens.generated", w)) {
 			ms = append(ms, measure{"out", -by, w, rate(by, float64(over)/1e9) + " out"})
 		}
 	}

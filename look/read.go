@@ -9,6 +9,7 @@ import (
 	"io"
 	"maps"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -133,6 +134,7 @@ func (r *reader) page(in Input, src *Source, b []byte) {
 		at = int64(1+r.scrapes[in.Target]) * int64(r.options.Interval)
 	}
 	r.scrapes[in.Target]++
+	src.Problems = append(src.Problems, noNumbers(page)...)
 	federated := federates(page)
 	for _, f := range page.Families {
 		if base := trim(f.Name); f.Type == exposition.Unknown && base != f.Name && page.Family(base) == nil && isHistogram(base) { // a sum or a count, without buckets and undeclared
@@ -154,6 +156,26 @@ func (r *reader) page(in Input, src *Source, b []byte) {
 			r.track(speaker(in.Target, n.Labels, federated), f.Name, f.Type, n.Labels).NaN++
 		}
 	}
+}
+
+// noNumbers tell of registered metrics whose value is none, family by family, where the page's own problems do not yet.
+func noNumbers(page *exposition.Page) (problems []string) {
+	told := map[int]bool{}
+	for _, p := range page.Problems {
+		told[p.Line] = true
+	}
+	for _, f := range page.Families {
+		left := slices.DeleteFunc(slices.Clone(f.NaN), func(n exposition.NotANum) bool { return told[n.Line] })
+		if len(left) == 0 || !registered(f.Name) {
+			continue
+		}
+		text := fmt.Sprintf("line %d: %s: not a number: it is unknown, not 0", left[0].Line, exposition.Printable(f.Name, 80))
+		if len(left) > 1 {
+			text += fmt.Sprintf(", and so are %d more of it", len(left)-1)
+		}
+		problems = append(problems, text)
+	}
+	return problems
 }
 
 // federates reports whether a page holds series of several targets, as a Prometheus's /federate does: then who speaks is in their labels.

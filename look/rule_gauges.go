@@ -29,8 +29,12 @@ func hitRateGauge(s *Scene) (facts []Fact) {
 			Text: fmt.Sprintf("%s of %s keeps the last prefill batch only, and decode sets it to 0 (%d of %d samples are 0): neither its mean nor its maximum is a hit rate, and it must not be added up over pods.", r.Native.Name, r.Who, zeros, len(r.Points)),
 			Do:   "Take the counters of tokens instead."}
 		cached, computed := s.model("tokens.prompt_cached", r.Who), s.model("tokens.prompt_computed", r.Who)
-		if cached+computed > 0 {
-			f.Instead = fmt.Sprintf("From the counters: %s of %s prompt tokens came from the cache, %s.", count(cached), count(cached+computed), share(cached/(cached+computed)))
+		all := cached + computed
+		if computed == 0 { // an older server counts all of them instead
+			all = s.model("tokens.prompt", r.Who)
+		}
+		if all > 0 && cached <= all {
+			f.Instead = fmt.Sprintf("From the counters: %s of %s prompt tokens came from the cache, %s.", count(cached), count(all), share(cached/all))
 			f.Do = ""
 		} else {
 			f.Instead = "The hit rate is unknown."

@@ -119,6 +119,11 @@ func (s *Scene) grown(signal string, w adapter.Who) (sum float64, over int64, ok
 	return sum, over, ok
 }
 
+// late reports whether a signal of an engine moves only when a request ends: that it stands still says nothing.
+func (s *Scene) late(signal string, w adapter.Who) bool {
+	return slices.ContainsFunc(s.about(signal, w), func(r *adapter.Reading) bool { return r.Native.Late })
+}
+
 // recent is by how much counters of one engine grew while it was watched; seen once, everything since it started.
 func (s *Scene) recent(signal string, w adapter.Who) (sum float64) {
 	for _, r := range s.about(signal, w) {

@@ -8,6 +8,9 @@ import (
 	"github.com/whylate/whylate/exposition"
 )
 
+// impossiblySmall is a mean (s) that no way between two hosts has.
+const impossiblySmall = 1e-6
+
 // clocksApart discredits times between two hosts: they are a difference of wall clocks, and never shown below zero.
 func clocksApart(s *Scene) (facts []Fact) {
 	edge, edges := meanOf(s, "gen_ai.server.time_to_first_token", func(w adapter.Who) bool { return w.Producer == "dynamo" })
@@ -20,9 +23,13 @@ func clocksApart(s *Scene) (facts []Fact) {
 		in, _ := h.AtMost(h.Bounds[0])
 		f := Fact{Weight: Wrong, Path: "request", About: r.Who.String(), Do: "Check that both hosts' clocks are kept in step. Until then use only durations that one process measured."}
 		switch {
-		case in == h.Count && h.Sum == 0:
-			f.Text = fmt.Sprintf("%s of %s is no measurement: %s of %s observations lie in the first bucket, and their sum is exactly 0. Negative differences are cut off at 0, so that host's clock is behind the sender's.",
-				r.Native.Name, target(r), count(in), count(h.Count))
+		case in == h.Count && h.Mean() < impossiblySmall:
+			sum := "exactly 0"
+			if h.Sum != 0 {
+				sum = "only " + seconds(h.Sum)
+			}
+			f.Text = fmt.Sprintf("%s of %s is no measurement: %s of %s observations lie in the first bucket, and their sum is %s. Negative differences are cut off at 0, so that host's clock is behind the sender's.",
+				r.Native.Name, target(r), count(in), count(h.Count), sum)
 		case edges > 0 && engines > 0 && engine+h.Mean() > edge:
 			f.Text = fmt.Sprintf("%s of %s cannot be: %s on average, all of %s between %s, and the engine's own TTFT of %s make %s, more than the %s that the front end saw in all. That host's clock is ahead, by at least %s.",
 				r.Native.Name, target(r), seconds(h.Mean()), count(h.Count), spread(&h), seconds(engine), seconds(engine+h.Mean()), seconds(edge), seconds(engine+h.Mean()-edge))

@@ -10,8 +10,7 @@ var registry = []Signal{
 		{Producer: "llamacpp", Name: "llamacpp:requests_processing", Times: 1, Note: "busy slots"},
 		{Producer: "sglang", Name: "sglang:num_running_reqs", Times: 1, Note: "decode batch only; up to 40 steps old"},
 		{Producer: "tgi", Name: "tgi_batch_current_size", Times: 1},
-		{Producer: "trtllm", Name: "trtllm_num_requests_running", Times: 1, Note: "active, scheduled or not"},
-		{Producer: "trtllm", Name: "num_requests_running", Times: 1},
+		{Producer: "trtllm", Name: "trtllm_num_requests_running", Times: 1, Note: "active, scheduled or not; stale while only long requests run"},
 		{Producer: "trtllm", Name: "numActiveRequests", Times: 1},
 		{Producer: "vllm", Name: "vllm:num_requests_running", Times: 1},
 	}},
@@ -23,7 +22,6 @@ var registry = []Signal{
 		{Producer: "sglang", Name: "sglang:num_queue_reqs", Times: 1},
 		{Producer: "tgi", Name: "tgi_queue_size", Times: 1},
 		{Producer: "trtllm", Name: "trtllm_num_requests_waiting", Times: 1},
-		{Producer: "trtllm", Name: "num_requests_waiting", Times: 1},
 		{Producer: "trtllm", Name: "numQueuedRequests", Times: 1},
 		{Producer: "vllm", Name: "vllm:num_requests_waiting", Times: 1},
 	}},
@@ -34,8 +32,9 @@ var registry = []Signal{
 		{Producer: "dynamo", Name: "dynamo_frontend_requests_total", Times: 1},
 		{Producer: "sglang", Name: "sglang:num_requests_total", Times: 1, Note: "without a reason"},
 		{Producer: "tgi", Name: "tgi_request_success", Times: 1},
+		{Producer: "trtllm", Name: "request_success_total", Times: 1, Until: "1.2"},
+		{Producer: "trtllm", Name: "trtllm:request_success_total", Times: 1, Until: "1.2", Note: "as Dynamo passed it on"},
 		{Producer: "trtllm", Name: "trtllm_request_success_total", Times: 1},
-		{Producer: "trtllm", Name: "request_success_total", Times: 1},
 		{Producer: "vllm", Name: "vllm:request_success_total", Times: 1, Note: "by finished_reason; disconnects are not counted"},
 	}},
 	{Name: "request.failed", Kind: "counter", Unit: "{request}", Scope: "engine", Path: "request", Part: "", Owner: "serving", Question: "How many were refused or broke, and why?", Keep: "rollup", Series: 8192, Add: "sum", From: []Native{
@@ -52,8 +51,9 @@ var registry = []Signal{
 	{Name: "request.queue_time", Kind: "histogram", Unit: "s", Scope: "engine", Path: "request", Part: "queue", Owner: "serving", Question: "How long do requests wait to be scheduled first?", Keep: "rollup", Series: 4096, Add: "sum", From: []Native{
 		{Producer: "sglang", Name: "sglang:queue_time_seconds", Times: 1, Begins: "entered the wait queue", Ends: "first scheduled"},
 		{Producer: "tgi", Name: "tgi_request_queue_duration", Times: 1, Begins: "validated", Ends: "batched"},
+		{Producer: "trtllm", Name: "request_queue_time_seconds", Times: 1, Until: "1.2", Begins: "executor arrival", Ends: "first scheduled"},
+		{Producer: "trtllm", Name: "trtllm:request_queue_time_seconds", Times: 1, Until: "1.2", Note: "as Dynamo passed it on", Begins: "executor arrival", Ends: "first scheduled"},
 		{Producer: "trtllm", Name: "trtllm_request_queue_time_seconds", Times: 1, Begins: "executor arrival", Ends: "first scheduled"},
-		{Producer: "trtllm", Name: "request_queue_time_seconds", Times: 1},
 		{Producer: "vllm", Name: "vllm:request_queue_time_seconds", Times: 1, Note: "observed at the end; neither the inbox nor the wait after a preemption is in it", Begins: "queued in the scheduler", Ends: "first scheduled"},
 	}},
 	{Name: "request.prefill_time", Kind: "histogram", Unit: "s", Scope: "engine", Path: "token", Part: "prefill", Owner: "serving", Question: "How long from being scheduled to the first token?", Keep: "rollup", Series: 4096, Add: "sum", From: []Native{
@@ -73,8 +73,9 @@ var registry = []Signal{
 		{Producer: "dynamo", Name: "dynamo_frontend_time_to_first_token_seconds", Times: 1, Begins: "HTTP handler", Ends: "first chunk from the worker"},
 		{Producer: "epp", Name: "llm_d_epp_request_ttft_seconds", Times: 1, Begins: "ext_proc request", Ends: "first body chunk"},
 		{Producer: "sglang", Name: "sglang:time_to_first_token_seconds", Times: 1, Begins: "tokenizer manager before tokenization", Ends: "first output"},
+		{Producer: "trtllm", Name: "time_to_first_token_seconds", Times: 1, Until: "1.2", Begins: "executor arrival", Ends: "first token in the engine"},
+		{Producer: "trtllm", Name: "trtllm:time_to_first_token_seconds", Times: 1, Until: "1.2", Note: "as Dynamo passed it on", Begins: "executor arrival", Ends: "first token in the engine"},
 		{Producer: "trtllm", Name: "trtllm_time_to_first_token_seconds", Times: 1, Begins: "executor arrival", Ends: "first token in the engine"},
-		{Producer: "trtllm", Name: "time_to_first_token_seconds", Times: 1, Begins: "executor arrival", Ends: "first token in the engine"},
 		{Producer: "vllm", Name: "vllm:time_to_first_token_seconds", Times: 1, Begins: "API server before tokenization", Ends: "first output at the API server"},
 	}},
 	{Name: "itl", Kind: "histogram", Unit: "s", Scope: "engine", Path: "token", Part: "decode", Owner: "serving", Question: "How long are the gaps between outputs?", Keep: "rollup", Series: 8192, Add: "sum", From: []Native{
@@ -84,23 +85,24 @@ var registry = []Signal{
 		{Producer: "vllm", Name: "vllm:inter_token_latency_seconds", Times: 1, Note: "one observation a step and sequence"},
 	}},
 	{Name: "gen_ai.server.time_per_output_token", Kind: "histogram", Unit: "s", Scope: "engine", Path: "token", Part: "decode", Owner: "serving", Question: "How fast does an answer come after its first token?", Keep: "rollup", Series: 8192, Add: "sum", From: []Native{
+		{Producer: "trtllm", Name: "time_per_output_token_seconds", Times: 1, Until: "1.2"},
+		{Producer: "trtllm", Name: "trtllm:time_per_output_token_seconds", Times: 1, Until: "1.2", Note: "as Dynamo passed it on"},
 		{Producer: "trtllm", Name: "trtllm_time_per_output_token_seconds", Times: 1},
-		{Producer: "trtllm", Name: "time_per_output_token_seconds", Times: 1},
 		{Producer: "vllm", Name: "vllm:request_time_per_output_token_seconds", Times: 1, Note: "one observation a request"},
 	}},
 	{Name: "gen_ai.server.request.duration", Kind: "histogram", Unit: "s", Scope: "engine", Path: "request", Part: "", Owner: "serving", Question: "How long does a request take in all?", Keep: "rollup", Series: 8192, Add: "sum", From: []Native{
 		{Producer: "dynamo", Name: "dynamo_frontend_request_duration_seconds", Times: 1},
 		{Producer: "sglang", Name: "sglang:e2e_request_latency_seconds", Times: 1},
 		{Producer: "tgi", Name: "tgi_request_duration", Times: 1, Note: "of successful requests only"},
+		{Producer: "trtllm", Name: "e2e_request_latency_seconds", Times: 1, Until: "1.2"},
+		{Producer: "trtllm", Name: "trtllm:e2e_request_latency_seconds", Times: 1, Until: "1.2", Note: "as Dynamo passed it on"},
 		{Producer: "trtllm", Name: "trtllm_e2e_request_latency_seconds", Times: 1},
-		{Producer: "trtllm", Name: "e2e_request_latency_seconds", Times: 1},
 		{Producer: "vllm", Name: "vllm:e2e_request_latency_seconds", Times: 1, Note: "disconnected requests are never observed"},
 	}},
 	{Name: "tokens.prompt", Kind: "counter", Unit: "{token}", Scope: "engine", Path: "token", Part: "", Owner: "serving", Question: "How many prompt tokens are taken up, cached ones included?", Keep: "rollup", Series: 4096, Add: "sum", From: []Native{
 		{Producer: "llamacpp", Name: "llamacpp:prompt_tokens_total", Times: 1, Note: "computed ones only"},
 		{Producer: "sglang", Name: "sglang:prompt_tokens_total", Times: 1, Late: true},
 		{Producer: "trtllm", Name: "trtllm_prompt_tokens_total", Times: 1, Late: true},
-		{Producer: "trtllm", Name: "prompt_tokens_total", Times: 1},
 		{Producer: "vllm", Name: "vllm:prompt_tokens_total", Times: 1},
 	}},
 	{Name: "tokens.prompt_per_request", Kind: "histogram", Unit: "{token}", Scope: "engine", Path: "token", Part: "", Owner: "serving", Question: "How long are the prompts?", Keep: "rollup", Series: 4096, Add: "sum", From: []Native{
@@ -112,6 +114,7 @@ var registry = []Signal{
 	{Name: "tokens.prompt_cached", Kind: "counter", Unit: "{token}", Scope: "engine", Path: "token", Part: "", Owner: "serving", Question: "How many prompt tokens came from the prefix cache?", Keep: "rollup", Series: 4096, Add: "sum", From: []Native{
 		{Producer: "sglang", Name: "sglang:cached_tokens_total", Times: 1, Late: true},
 		{Producer: "sglang", Name: "sglang:realtime_tokens_total", Times: 1, Where: map[string]string{"mode": "prefill_cache"}},
+		{Producer: "trtllm", Name: "trtllm_prompt_cached_tokens_total", Times: 1, Late: true},
 		{Producer: "vllm", Name: "vllm:prompt_tokens_cached_total", Times: 1},
 	}},
 	{Name: "tokens.prompt_computed", Kind: "counter", Unit: "{token}", Scope: "engine", Path: "gpu", Part: "prefill", Owner: "serving", Question: "How many prompt tokens does the GPU really work through?", Keep: "rollup", Series: 4096, Add: "sum", From: []Native{
@@ -124,7 +127,6 @@ var registry = []Signal{
 		{Producer: "sglang", Name: "sglang:generation_tokens_total", Times: 1, Late: true},
 		{Producer: "sglang", Name: "sglang:realtime_tokens_total", Times: 1, Where: map[string]string{"mode": "decode"}},
 		{Producer: "trtllm", Name: "trtllm_generation_tokens_total", Times: 1, Late: true},
-		{Producer: "trtllm", Name: "generation_tokens_total", Times: 1},
 		{Producer: "vllm", Name: "vllm:generation_tokens_total", Times: 1},
 	}},
 	{Name: "tokens.generated_per_request", Kind: "histogram", Unit: "{token}", Scope: "engine", Path: "token", Part: "", Owner: "serving", Question: "How long are the answers?", Keep: "rollup", Series: 4096, Add: "sum", From: []Native{
@@ -139,7 +141,6 @@ var registry = []Signal{
 		{Producer: "llamacpp", Name: "llamacpp:kv_cache_usage_ratio", Times: 1, Note: "not exported by newer builds"},
 		{Producer: "sglang", Name: "sglang:token_usage", Times: 1, Note: "the fullest of its pools"},
 		{Producer: "trtllm", Name: "trtllm_kv_cache_utilization", Times: 1},
-		{Producer: "trtllm", Name: "kv_cache_utilization", Times: 1},
 		{Producer: "vllm", Name: "vllm:gpu_cache_usage_perc", Times: 1, Until: "0.12"},
 		{Producer: "vllm", Name: "vllm:kv_cache_usage_perc", Times: 1, Note: "pinned by live requests; cached blocks count as free"},
 	}},

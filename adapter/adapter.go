@@ -79,7 +79,7 @@ func (w Who) String() string {
 	return name
 }
 
-var titles = map[string]string{"vllm": "vLLM", "sglang": "SGLang", "trtllm": "TensorRT-LLM", "tgi": "TGI", "llamacpp": "llama.cpp", "dynamo": "Dynamo", "litellm": "LiteLLM", "epp": "llm-d's endpoint picker", "dcgm": "DCGM"}
+var titles = map[string]string{"vllm": "vLLM", "sglang": "SGLang", "trtllm": "TensorRT-LLM", "tgi": "TGI", "llamacpp": "llama.cpp", "dynamo": "Dynamo", "litellm": "LiteLLM", "envoy": "Envoy", "triton": "Triton", "lmdeploy": "LMDeploy", "amd": "AMD's exporter", "epp": "the endpoint picker", "dcgm": "DCGM"}
 
 // Title is how people call a producer.
 func Title(producer string) string { return cmp.Or(titles[producer], producer) }
@@ -114,6 +114,8 @@ type Reading struct {
 // Adapter understands one producer.
 type Adapter struct {
 	Producer string
+	// Gateway says that it stands before engines: the requests that it counts are theirs again.
+	Gateway bool
 	// Owns reports whether a family is this producer's.
 	Owns func(family string) bool
 	// Who tells what a track is about; its Producer and Target are filled in already.

@@ -322,12 +322,12 @@ func (s *Scene) engineOf(owner string) (w adapter.Who, how string, ok bool) {
 	return engines[0], bySole, true
 }
 
-// whole are the engines with all their ranks as one.
+// whole are the engines with all their ranks as one; gateways work on no GPU.
 func (s *Scene) whole() []adapter.Who {
 	if s.engines == nil {
 		for _, e := range s.Engines() {
 			e.Rank = ""
-			if !slices.Contains(s.engines, e) {
+			if !isGateway(e) && !slices.Contains(s.engines, e) {
 				s.engines = append(s.engines, e)
 			}
 		}

@@ -75,7 +75,9 @@ func requestPath(s *Scene) PathState {
 		ms = gauges(s, "request.running", func(v float64, _ adapter.Who) string { return count(v) + " running" })
 	}
 	ms = append(ms, tails(s, "request.queue_time", "queue")...)
+	ms = append(ms, meanQueues(s)...)
 	ms = append(ms, failures(s)...)
+	ms = append(ms, atGateways(s)...)
 	if len(ms) == 0 && s.Traces != nil {
 		return PathState{Path: signals.Request, State: Seen, Text: traced(s.Traces)}
 	}
@@ -91,7 +93,7 @@ func everybody(s *Scene) string {
 	var running, waiting float64
 	n := 0
 	for _, w := range s.Engines() {
-		if r, ok := s.last("request.running", w); ok && w.Producer != "dynamo" { // the front end's requests are the engines' again
+		if r, ok := s.last("request.running", w); ok && !isGateway(w) { // whose requests are the engines' again
 			q, _ := s.last("request.waiting", w)
 			running, waiting, n = running+r, waiting+q, n+1
 		}

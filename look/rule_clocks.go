@@ -13,13 +13,13 @@ const impossiblySmall = 1e-6
 
 // clocksApart discredits times between two hosts: they are a difference of wall clocks, and never shown below zero.
 func clocksApart(s *Scene) (facts []Fact) {
-	edge, edges := meanOf(s, "gen_ai.server.time_to_first_token", func(w adapter.Who) bool { return w.Producer == "dynamo" })
+	edge, edges := meanOf(s, "gen_ai.server.time_to_first_token", func(w adapter.Who) bool { return isGateway(w) })
 	for _, r := range s.All("network.transit") {
 		h, _ := r.Observed()
 		if h.Count == 0 || len(h.Bounds) == 0 {
 			continue
 		}
-		engine, engines := meanOf(s, "gen_ai.server.time_to_first_token", func(w adapter.Who) bool { return w.Target == r.Target && w.Producer != "dynamo" })
+		engine, engines := meanOf(s, "gen_ai.server.time_to_first_token", func(w adapter.Who) bool { return w.Target == r.Target && !isGateway(w) })
 		in, _ := h.AtMost(h.Bounds[0])
 		f := Fact{Weight: Wrong, Path: "request", About: r.Who.String(), Do: "Check that both hosts' clocks are kept in step. Until then use only durations that one process measured."}
 		switch {
@@ -40,7 +40,7 @@ func clocksApart(s *Scene) (facts []Fact) {
 		facts = append(facts, f)
 	}
 	if len(facts) > 0 && edges > 0 {
-		if engine, n := meanOf(s, "gen_ai.server.time_to_first_token", func(w adapter.Who) bool { return w.Producer != "dynamo" }); n > 0 && edge > engine {
+		if engine, n := meanOf(s, "gen_ai.server.time_to_first_token", func(w adapter.Who) bool { return !isGateway(w) }); n > 0 && edge > engine {
 			facts = append(facts, Fact{Weight: Notice, Path: "request", Text: fmt.Sprintf("Between the front end's TTFT (%s on average) and the engines' (%s) lie %s that nothing measured: they are unattributed, not network.", seconds(edge), seconds(engine), seconds(edge-engine))})
 		}
 	}

@@ -72,6 +72,7 @@ var logRules = []struct {
 	id    string
 	watch func() watch
 }{
+	{"log-death", func() watch { return &logDeath{} }},
 	{"log-progress", func() watch { return &logProgress{} }},
 	{"log-preemptions", func() watch { return &logPreemptions{} }},
 	{"log-retractions", func() watch { return &logRetractions{} }},

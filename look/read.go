@@ -109,6 +109,9 @@ func (r *reader) recognise(in Input, src *Source, b []byte) {
 		r.queries(in.Name, string(b))
 	case text[0] == '{' || text[0] == '[':
 		r.json(in, src, text)
+	case len(b) > 262 && string(b[257:262]) == "ustar":
+		src.Kind = "archive"
+		src.Problems = append(src.Problems, "a tar archive: unpack it, and give its folder")
 	case text[0] == '<':
 		src.Kind = "HTML"
 		src.Problems = append(src.Problems, "a web page, no metrics: a login page, a proxy's error, or the wrong path ('/metrics' is usual)")
@@ -227,8 +230,15 @@ func (r *reader) json(in Input, src *Source, b []byte) {
 			src.Problems = append(src.Problems, "the query failed: "+exposition.Printable(answer.Error, 200))
 			return
 		}
+		nameless := 0
 		for _, series := range answer.Data.Result {
+			if series.Metric["__name__"] == "" {
+				nameless++
+			}
 			r.series(in.Target, src, series)
+		}
+		if nameless > 0 {
+			src.Problems = append(src.Problems, plural(nameless, "series has", "series have")+" no name: the result of an expression (a rate, a sum), of which nobody can tell what it counts; ask for the metric itself")
 		}
 		return
 	}
@@ -267,7 +277,7 @@ func (r *reader) queries(source, text string) {
 
 // understand lets the adapters read what is theirs.
 func (r *reader) understand() {
-	repeats := map[*adapter.Track]bool{}
+	repeats := r.crowds()
 	for i := range adapters {
 		if a := &adapters[i]; a.Workers != nil {
 			maps.Copy(repeats, a.Repeats(r.scene.Tracks))
@@ -281,6 +291,30 @@ func (r *reader) understand() {
 	tellApart(r.scene.Readings)
 	loneRanks(r.scene.Readings)
 	r.scene.Readings = adapter.Best(r.scene.Readings)
+}
+
+// mostSeries of one metric at one target are understood: no engine has more, and each would be an engine of its own.
+const mostSeries = 2000
+
+// crowds are the series of metrics that have too many of them. They are counted (labelsExplode), and no evidence.
+func (r *reader) crowds() map[*adapter.Track]bool {
+	n := map[[2]string]int{}
+	for _, t := range r.scene.Tracks {
+		n[[2]string{t.Target, t.Family}]++
+	}
+	crowded := map[*adapter.Track]bool{}
+	for _, t := range r.scene.Tracks {
+		if n[[2]string{t.Target, t.Family}] > mostSeries {
+			crowded[t] = true
+		}
+	}
+	for _, k := range slices.SortedFunc(maps.Keys(n), func(a, b [2]string) int { return cmp.Or(cmp.Compare(a[0], b[0]), cmp.Compare(a[1], b[1])) }) {
+		if n[k] > mostSeries && producerOf(k[1]) != "" {
+			r.scene.Sources = append(r.scene.Sources, Source{Name: k[0], Target: k[0], Kind: "metrics", Problems: []string{
+				fmt.Sprintf("%s has %s series, and %s are understood of one metric: none of them is used", exposition.Printable(k[1], 80), count(float64(n[k])), count(mostSeries))}})
+		}
+	}
+	return crowded
 }
 
 // tellApart gives each pod of a target that speaks for several, as a relabelled page of a whole namespace does, a target of its own.

@@ -74,6 +74,11 @@ func requestPath(s *Scene) PathState {
 	if len(ms) == 0 {
 		ms = gauges(s, "request.running", func(v float64, _ adapter.Who) string { return count(v) + " running" })
 	}
+	for _, m := range gauges(s, "request.grammar_queue", func(v float64, _ adapter.Who) string { return count(v) + " waiting for a grammar" }) {
+		if m.worse > 0 {
+			ms = append(ms, m)
+		}
+	}
 	ms = append(ms, tails(s, "request.queue_time", "queue")...)
 	ms = append(ms, meanQueues(s)...)
 	ms = append(ms, failures(s)...)

@@ -17,7 +17,7 @@ const module = "github.com/whylate/whylate/"
 var rows = [][]string{
 	{"ledger", "exposition", "signals", "logline", "identity"},
 	{"wire", "account", "adapter", "metrics", "bundle"},
-	{"adapter/vllm", "adapter/sglang", "adapter/trtllm", "adapter/tgi", "adapter/llamacpp", "adapter/dynamo", "adapter/litellm", "adapter/dcgm", "adapter/genai"},
+	{"adapter/vllm", "adapter/sglang", "adapter/trtllm", "adapter/tgi", "adapter/llamacpp", "adapter/dynamo", "adapter/litellm", "adapter/dcgm", "adapter/lmdeploy", "adapter/triton", "adapter/epp", "adapter/envoy", "adapter/amd", "adapter/genai"},
 	{"adapter/dialects"},
 	{"store", "metrics/promapi", "metrics/rollup"},
 	{"store/embedded"},

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -79,7 +80,7 @@ func (w Who) String() string {
 	return name
 }
 
-var titles = map[string]string{"vllm": "vLLM", "sglang": "SGLang", "trtllm": "TensorRT-LLM", "tgi": "TGI", "llamacpp": "llama.cpp", "dynamo": "Dynamo", "litellm": "LiteLLM", "epp": "llm-d's endpoint picker", "dcgm": "DCGM", "genai": "GenAI instrumentation"}
+var titles = map[string]string{"vllm": "vLLM", "sglang": "SGLang", "trtllm": "TensorRT-LLM", "tgi": "TGI", "llamacpp": "llama.cpp", "dynamo": "Dynamo", "litellm": "LiteLLM", "envoy": "Envoy", "triton": "Triton", "lmdeploy": "LMDeploy", "amd": "AMD's exporter", "epp": "the endpoint picker", "dcgm": "DCGM", "genai": "GenAI instrumentation"}
 
 // Title is how people call a producer.
 func Title(producer string) string { return cmp.Or(titles[producer], producer) }
@@ -114,11 +115,15 @@ type Reading struct {
 // Adapter understands one producer.
 type Adapter struct {
 	Producer string
+	// Gateway says that it stands before engines: the requests that it counts are theirs again.
+	Gateway bool
 	// Owns reports whether a family is this producer's.
 	Owns func(family string) bool
 	// Who tells what a track is about; its Producer and Target are filled in already.
 	Who func(t *Track, w *Who)
-	// Twin reports that a track repeats what another series of the same engine says, such as each of its tensor-parallel ranks. May be nil.
+	// Workers are labels of the workers of one engine, each of which may export what the others say too: the first one speaks. May be nil.
+	Workers []string
+	// Twin reports that a track is a part of what another series of the same engine says as a whole. May be nil.
 	Twin func(t *Track) bool
 	// Value is a native value without a producer's ways of saying that there is none; a reason says so. Nil: all are values.
 	Value func(t *Track, p Point) (value float64, unknown string)
@@ -143,6 +148,39 @@ func (a *Adapter) Read(t *Track) []*Reading {
 		rs = append(rs, r)
 	}
 	return rs
+}
+
+// Repeats are tracks of an adapter's families that repeat what the first worker of the same engine says.
+func (a *Adapter) Repeats(ts []*Track) map[*Track]bool {
+	first := map[string]*Track{}
+	repeats := map[*Track]bool{}
+	for _, t := range ts {
+		if !slices.ContainsFunc(t.Labels, func(l exposition.Label) bool { return slices.Contains(a.Workers, l.Name) }) || !a.Owns(t.Family) {
+			continue
+		}
+		key := t.Target + "\xff" + t.Family + "\xff" + t.Labels.Without(a.Workers...).Key()
+		switch f := first[key]; {
+		case f == nil:
+			first[key] = t
+		case a.before(t, f):
+			first[key], repeats[f] = t, true
+		default:
+			repeats[t] = true
+		}
+	}
+	return repeats
+}
+
+// before reports whether a track's worker comes before another's.
+func (a *Adapter) before(t, other *Track) bool {
+	for _, name := range a.Workers {
+		i, _ := strconv.Atoi(t.Labels.Get(name))
+		j, _ := strconv.Atoi(other.Labels.Get(name))
+		if i != j {
+			return i < j
+		}
+	}
+	return false
 }
 
 func every(points []Point) time.Duration {

@@ -39,7 +39,13 @@ line) is checked against what is there.`,
 				return err
 			}
 			r := look.Judge(scene)
-			return out.print(e, r, func() { err = r.Text(e.out, e.columns()) })
+			if unusable := out.print(e, r, func() { err = r.Text(e.out, e.columns()) }); unusable != nil {
+				return unusable
+			}
+			if r.Nothing() && err == nil {
+				return fmt.Errorf("%w that is known in %s", errNoSource, exposition.Printable(strings.Join(given, " "), 200))
+			}
+			return err
 		},
 	}
 	in.flags(cmd)

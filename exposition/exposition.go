@@ -154,7 +154,9 @@ type reader struct {
 	types   map[string]Type
 	hists   map[seriesKey]*Hist
 	sums    map[seriesKey]*Summed
-	line    int // of each(); 0 in all()
+	line    int    // of each(); 0 in all()
+	rest    []byte // of all(): what is behind the last series whose line was asked for
+	passed  int    // lines before it
 
 	hist     *Hist // the last one that was written to
 	histName string
@@ -202,7 +204,20 @@ func (r *reader) all(b []byte) error {
 	if n := len(b); n > 0 && b[n-1] != '\n' {
 		b = append(slices.Clone(b), '\n')
 	}
+	r.rest = b
 	return r.parse(b)
+}
+
+// lineOf is the line of a series, which lines must be asked for in order.
+func (r *reader) lineOf(series []byte) int {
+	if r.line > 0 {
+		return r.line
+	}
+	if at := bytes.Index(r.rest, series); at >= 0 {
+		r.passed += bytes.Count(r.rest[:at], []byte("\n"))
+		r.rest = r.rest[at:]
+	}
+	return r.passed + 1
 }
 
 // each reads line by line, for pages that are not as they should be.
@@ -382,14 +397,14 @@ func (r *reader) sample(ls labels.Labels, at *int64, value float64, series []byt
 	if base, suffix := Split(name); suffix != "" {
 		switch r.types[base] {
 		case Histogram:
-			return r.bucket(base, suffix, ls, value, series)
+			return r.bucket(base, suffix, ls, at, value, series)
 		case Summary:
 			r.summed(base, suffix, ls, value)
 			return nil
 		case "":
 			if suffix == "_bucket" && ls.Has("le") { // nobody declared it
 				r.types[strings.Clone(base)] = Histogram
-				return r.bucket(base, suffix, ls, value, series)
+				return r.bucket(base, suffix, ls, at, value, series)
 			}
 		}
 	}
@@ -404,7 +419,7 @@ func (r *reader) sample(ls labels.Labels, at *int64, value float64, series []byt
 	}
 	f, own := r.family(name), without(ls, "")
 	if math.IsNaN(value) {
-		f.NaN = append(f.NaN, NotANum{own, r.line})
+		f.NaN = append(f.NaN, NotANum{own, r.lineOf(series)})
 		return nil
 	}
 	s := Sample{Labels: own, Value: value}
@@ -461,10 +476,13 @@ func Split(name string) (base, suffix string) {
 	return name, ""
 }
 
-func (r *reader) bucket(name, suffix string, ls labels.Labels, value float64, series []byte) error {
+func (r *reader) bucket(name, suffix string, ls labels.Labels, at *int64, value float64, series []byte) error {
 	h := r.hist
 	if h == nil || r.histName != name || !h.Labels.same(ls, "le") { // the buckets of one mostly come together
 		h = r.histogram(name, ls)
+	}
+	if at != nil {
+		h.At = *at
 	}
 	switch suffix {
 	case "_sum":
@@ -518,8 +536,36 @@ func (r *reader) summary(name string, ls labels.Labels) *Summed {
 	return r.sums[key]
 }
 
+// adopt gives histograms that nobody declared the sums and counts that stood before their first bucket.
+func (r *reader) adopt() {
+	r.page.Families = slices.DeleteFunc(r.page.Families, func(f *Family) bool {
+		base, suffix := Split(f.Name)
+		if f.Type != Unknown || suffix == "" || suffix == "_bucket" || r.types[base] != Histogram {
+			return false
+		}
+		f.Samples = slices.DeleteFunc(f.Samples, func(s Sample) bool {
+			h := r.hists[seriesKey{base, s.Labels.Key()}]
+			switch {
+			case h == nil:
+				return false
+			case suffix == "_sum":
+				h.Sum = s.Value
+			default:
+				h.Count = s.Value
+			}
+			return true
+		})
+		if len(f.Samples)+len(f.NaN) > 0 {
+			return false
+		}
+		delete(r.page.byName, f.Name)
+		return true
+	})
+}
+
 // finish sorts the histograms' buckets and hands them to their families, in an order that does not depend on chance.
 func (r *reader) finish() {
+	r.adopt()
 	for key, h := range r.hists {
 		f := r.page.byName[key.name]
 		f.Type = Histogram

@@ -15,6 +15,7 @@ type Hist struct {
 	Counts []float64 // of the observations at most as large; as many as Bounds
 	Count  float64   // of all
 	Sum    float64   // NaN where it is not told
+	At     int64     // Unix ms, if the page says so; else 0
 }
 
 // Assemble makes a histogram of its buckets in any order (+Inf may be among them), its sum and its count; NaN where one is not told. It says

@@ -10,6 +10,7 @@ import (
 
 	"github.com/whylate/whylate/adapter"
 	"github.com/whylate/whylate/adapter/dcgm"
+	"github.com/whylate/whylate/adapter/dialects"
 	"github.com/whylate/whylate/exposition"
 	"github.com/whylate/whylate/signals"
 )
@@ -322,12 +323,12 @@ func (s *Scene) engineOf(owner string) (w adapter.Who, how string, ok bool) {
 	return engines[0], bySole, true
 }
 
-// whole are the engines with all their ranks as one.
+// whole are the engines with all their ranks as one; gateways work on no GPU.
 func (s *Scene) whole() []adapter.Who {
 	if s.engines == nil {
 		for _, e := range s.Engines() {
 			e.Rank = ""
-			if !slices.Contains(s.engines, e) {
+			if !dialects.IsGateway(e) && !slices.Contains(s.engines, e) {
 				s.engines = append(s.engines, e)
 			}
 		}

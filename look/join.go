@@ -7,6 +7,7 @@ import (
 
 	"github.com/whylate/whylate/adapter"
 	"github.com/whylate/whylate/adapter/dcgm"
+	"github.com/whylate/whylate/adapter/dialects"
 	"github.com/whylate/whylate/adapter/genai"
 	"github.com/whylate/whylate/exposition"
 	"github.com/whylate/whylate/identity"
@@ -31,7 +32,7 @@ func (s *Scene) scraped() (things []identity.Thing) {
 			i = len(things)
 			at[name] = i
 			kind := identity.Engine
-			if gateways[w.Producer] {
+			if dialects.IsGateway(w) {
 				kind = identity.Gateway
 			}
 			things = append(things, identity.Thing{Kind: kind, Source: "metrics", Name: name})
@@ -43,9 +44,6 @@ func (s *Scene) scraped() (things []identity.Thing) {
 	}
 	return things
 }
-
-// gateways are producers that pass requests on.
-var gateways = map[string]bool{"litellm": true, "epp": true, "envoy": true}
 
 // place takes from the labels of a series where whoever it is about runs.
 func place(says *identity.Says, ls exposition.Labels) {

@@ -190,7 +190,7 @@ func snake(name string) string {
 // kindWords are what kinds of records are called; those that are not here are called by their name.
 var kindWords = map[string][2]string{
 	"stats": {"stat record", "stat records"}, "preemption": {"preemption warning", "preemption warnings"}, "hitrate": {"hit-rate line", "hit-rate lines"},
-	"speculation": {"speculation line", "speculation lines"}, "transfer": {"transfer line", "transfer lines"}, "compile": {"compilation warning", "compilation warnings"},
+	"speculation": {"speculation line", "speculation lines"}, "transfer": {"transfer line", "transfer lines"}, "compile": {"compilation warning", "compilation warnings"}, "death": {"line of an engine's end", "lines of an engine's end"}, "failure": {"failed transfer", "failed transfers"},
 	"iteration": {"iteration", "iterations"}, "start": {"line of a start", "lines of starts"}, "access": {"web server line", "web server lines"}, "other": {"other", "other"},
 	"decode": {"decode batch", "decode batches"}, "prefill": {"prefill batch", "prefill batches"}, "retraction": {"retraction", "retractions"}, "request": {"finished request", "finished requests"},
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/whylate/whylate/adapter"
+	"github.com/whylate/whylate/adapter/dialects"
 	"github.com/whylate/whylate/signals"
 )
 
@@ -74,8 +75,15 @@ func requestPath(s *Scene) PathState {
 	if len(ms) == 0 {
 		ms = gauges(s, "request.running", func(v float64, _ adapter.Who) string { return count(v) + " running" })
 	}
+	for _, m := range gauges(s, "request.grammar_queue", func(v float64, _ adapter.Who) string { return count(v) + " waiting for a grammar" }) {
+		if m.worse > 0 {
+			ms = append(ms, m)
+		}
+	}
 	ms = append(ms, tails(s, "request.queue_time", "queue")...)
+	ms = append(ms, meanQueues(s)...)
 	ms = append(ms, failures(s)...)
+	ms = append(ms, atGateways(s)...)
 	if len(ms) == 0 && s.Traces != nil {
 		return PathState{Path: signals.Request, State: Seen, Text: traced(s.Traces)}
 	}
@@ -91,7 +99,7 @@ func everybody(s *Scene) string {
 	var running, waiting float64
 	n := 0
 	for _, w := range s.Engines() {
-		if r, ok := s.last("request.running", w); ok && w.Producer != "dynamo" { // the front end's requests are the engines' again
+		if r, ok := s.last("request.running", w); ok && !dialects.IsGateway(w) { // whose requests are the engines' again
 			q, _ := s.last("request.waiting", w)
 			running, waiting, n = running+r, waiting+q, n+1
 		}
@@ -109,7 +117,7 @@ func tokenPath(s *Scene) PathState {
 		ms = append(ms, means(s, "itl", "between outputs")...)
 	}
 	for _, w := range s.Engines() {
-		if by, over, ok := s.grown("tokens.generated", w); ok && over > 0 {
+		if by, over, ok := s.grown("tokens.generated", w); ok && over > 0 && (by > 0 || !s.late("tokens.generated", w)) {
 			ms = append(ms, measure{"out", -by, w, rate(by, float64(over)/1e9) + " out"})
 		}
 	}

@@ -8,7 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -147,6 +149,9 @@ func (r *reader) recognise(in Input, src *Source, b []byte) {
 		r.queries(in.Name, string(b))
 	case text[0] == '{' || text[0] == '[':
 		r.json(in, src, text)
+	case len(b) > 262 && string(b[257:262]) == "ustar":
+		src.Kind = "archive"
+		src.Problems = append(src.Problems, "a tar archive: unpack it, and give its folder")
 	case text[0] == '<':
 		src.Kind = "HTML"
 		src.Problems = append(src.Problems, "a web page, no metrics: a login page, a proxy's error, or the wrong path ('/metrics' is usual)")
@@ -172,22 +177,74 @@ func (r *reader) page(in Input, src *Source, b []byte) {
 		at = int64(1+r.scrapes[in.Target]) * int64(r.options.Interval)
 	}
 	r.scrapes[in.Target]++
+	src.Problems = append(src.Problems, noNumbers(page)...)
+	federated := federates(page)
 	for _, f := range page.Families {
+		if base := trim(f.Name); f.Type == exposition.Unknown && base != f.Name && page.Family(base) == nil && dialects.IsHistogram(base) { // a sum or a count, without buckets and undeclared
+			for _, s := range f.Samples {
+				_, put, _ := r.tracks.Series(speaker(in.Target, s.Labels, federated), f.Name, s.Labels)
+				put(adapter.Point{At: cmp.Or(s.At*1e6, at), Value: s.Value})
+			}
+			continue
+		}
 		for _, s := range f.Samples {
-			t := r.tracks.Track(in.Target, f.Name, f.Type, s.Labels)
+			t := r.tracks.Track(speaker(in.Target, s.Labels, federated), f.Name, f.Type, s.Labels)
 			t.Points = append(t.Points, adapter.Point{At: cmp.Or(s.At*1e6, at), Value: s.Value, Text: s.Text})
 			if at == 0 {
 				t.Order = append(t.Order, int32(r.scrapes[in.Target]))
 			}
 		}
 		for _, h := range f.Histograms {
-			t := r.tracks.Track(in.Target, f.Name, f.Type, h.Labels)
-			t.Hists = append(t.Hists, adapter.HistPoint{At: at, Hist: h})
+			t := r.tracks.Track(speaker(in.Target, h.Labels, federated), f.Name, f.Type, h.Labels)
+			t.Hists = append(t.Hists, adapter.HistPoint{At: cmp.Or(h.At*1e6, at), Hist: h})
 		}
 		for _, n := range f.NaN {
-			r.tracks.Track(in.Target, f.Name, f.Type, n.Labels).NaN++
+			r.tracks.Track(speaker(in.Target, n.Labels, federated), f.Name, f.Type, n.Labels).NaN++
 		}
 	}
+}
+
+// noNumbers tell of registered metrics whose value is none, family by family, where the page's own problems do not yet.
+func noNumbers(page *exposition.Page) (problems []string) {
+	told := map[int]bool{}
+	for _, p := range page.Problems {
+		told[p.Line] = true
+	}
+	for _, f := range page.Families {
+		left := slices.DeleteFunc(slices.Clone(f.NaN), func(n exposition.NotANum) bool { return told[n.Line] })
+		if len(left) == 0 || !registered(f.Name) {
+			continue
+		}
+		text := fmt.Sprintf("line %d: %s: not a number: it is unknown, not 0", left[0].Line, exposition.Printable(f.Name, 80))
+		if len(left) > 1 {
+			text += fmt.Sprintf(", and so are %d more of it", len(left)-1)
+		}
+		problems = append(problems, text)
+	}
+	return problems
+}
+
+// federates reports whether a page holds series of several targets, as a Prometheus's /federate does: then who speaks is in their labels.
+func federates(page *exposition.Page) bool {
+	first := ""
+	for _, f := range page.Families {
+		for _, s := range f.Samples {
+			if instance := s.Labels.Get("instance"); instance != "" && s.Labels.Get("job") != "" {
+				if first != "" && instance != first {
+					return true
+				}
+				first = instance
+			}
+		}
+	}
+	return false
+}
+
+func speaker(target string, ls exposition.Labels, federated bool) string {
+	if federated {
+		return cmp.Or(ls.Get("instance"), target)
+	}
+	return target
 }
 
 func (r *reader) json(in Input, src *Source, b []byte) {
@@ -205,8 +262,15 @@ func (r *reader) json(in Input, src *Source, b []byte) {
 			src.Problems = append(src.Problems, "the query failed: "+exposition.Printable(answer.Error, 200))
 			return
 		}
+		nameless := 0
 		for _, series := range answer.Data.Result {
+			if series.Metric["__name__"] == "" {
+				nameless++
+			}
 			r.series(in.Target, src, series)
+		}
+		if nameless > 0 {
+			src.Problems = append(src.Problems, plural(nameless, "series has", "series have")+" no name: the result of an expression (a rate, a sum), of which nobody can tell what it counts; ask for the metric itself")
 		}
 		return
 	}
@@ -243,11 +307,57 @@ func (r *reader) queries(source, text string) {
 	}
 }
 
-// understand lets the adapters read what is theirs.
+// understand lets the adapters read what is theirs, of metrics that have no crowd of series.
 func (r *reader) understand() {
-	r.scene.Readings = dialects.Read(r.scene.Tracks)
+	crowded := r.crowds()
+	r.scene.Readings = dialects.Read(slices.DeleteFunc(slices.Clone(r.scene.Tracks), func(t *adapter.Track) bool { return crowded[t] }))
+	tellApart(r.scene.Readings)
 	loneRanks(r.scene.Readings)
 	r.scene.Readings = adapter.Best(r.scene.Readings)
+}
+
+// mostSeries of one metric at one target are understood: no engine has more, and each would be an engine of its own.
+const mostSeries = 2000
+
+// crowds are the series of metrics that have too many of them. They are counted (labelsExplode), and no evidence.
+func (r *reader) crowds() map[*adapter.Track]bool {
+	n := map[[2]string]int{}
+	for _, t := range r.scene.Tracks {
+		n[[2]string{t.Target, t.Family}]++
+	}
+	crowded := map[*adapter.Track]bool{}
+	for _, t := range r.scene.Tracks {
+		if n[[2]string{t.Target, t.Family}] > mostSeries {
+			crowded[t] = true
+		}
+	}
+	for _, k := range slices.SortedFunc(maps.Keys(n), func(a, b [2]string) int { return cmp.Or(cmp.Compare(a[0], b[0]), cmp.Compare(a[1], b[1])) }) {
+		if n[k] > mostSeries && producerOf(k[1]) != "" {
+			r.scene.Sources = append(r.scene.Sources, Source{Name: k[0], Target: k[0], Kind: "metrics", Problems: []string{
+				fmt.Sprintf("%s has %s series, and %s are understood of one metric: none of them is used", exposition.Printable(k[1], 80), count(float64(n[k])), count(mostSeries))}})
+		}
+	}
+	return crowded
+}
+
+// tellApart gives each pod of a target that speaks for several, as a relabelled page of a whole namespace does, a target of its own.
+func tellApart(rs []*adapter.Reading) {
+	pods := map[string]map[string]bool{}
+	for _, r := range rs {
+		if isDevice(r) || r.Who.Workload == "" {
+			continue
+		}
+		if pods[r.Target] == nil {
+			pods[r.Target] = map[string]bool{}
+		}
+		pods[r.Target][r.Who.Workload] = true
+	}
+	for _, r := range rs {
+		if !isDevice(r) && r.Who.Workload != "" && len(pods[r.Target]) > 1 {
+			r.Target = r.Who.Workload
+			r.Who.Target = r.Target
+		}
+	}
 }
 
 // loneRanks forgets the rank of an engine that has no other: a number for which there is no second says nothing.

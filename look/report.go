@@ -27,6 +27,9 @@ type Report struct {
 	Next     string      `json:"next"`
 }
 
+// Nothing reports whether nobody was recognised, and nothing was found.
+func (r *Report) Nothing() bool { return len(r.Found)+len(r.Facts) == 0 && r.Traces == nil }
+
 // Found is something that speaks.
 type Found struct {
 	Producer string   `json:"producer"`

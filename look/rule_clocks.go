@@ -5,24 +5,32 @@ import (
 	"math"
 
 	"github.com/whylate/whylate/adapter"
+	"github.com/whylate/whylate/adapter/dialects"
 	"github.com/whylate/whylate/exposition"
 )
 
+// impossiblySmall is a mean (s) that no way between two hosts has.
+const impossiblySmall = 1e-6
+
 // clocksApart discredits times between two hosts: they are a difference of wall clocks, and never shown below zero.
 func clocksApart(s *Scene) (facts []Fact) {
-	edge, edges := meanOf(s, "gen_ai.server.time_to_first_token", func(w adapter.Who) bool { return w.Producer == "dynamo" })
+	edge, edges := meanOf(s, "gen_ai.server.time_to_first_token", func(w adapter.Who) bool { return dialects.IsGateway(w) })
 	for _, r := range s.All("network.transit") {
 		h, _ := r.Observed()
 		if h.Count == 0 || len(h.Bounds) == 0 {
 			continue
 		}
-		engine, engines := meanOf(s, "gen_ai.server.time_to_first_token", func(w adapter.Who) bool { return w.Target == r.Target && w.Producer != "dynamo" })
+		engine, engines := meanOf(s, "gen_ai.server.time_to_first_token", func(w adapter.Who) bool { return w.Target == r.Target && !dialects.IsGateway(w) })
 		in, _ := h.AtMost(h.Bounds[0])
 		f := Fact{Weight: Wrong, Path: "request", About: r.Who.String(), Do: "Check that both hosts' clocks are kept in step. Until then use only durations that one process measured."}
 		switch {
-		case in == h.Count && h.Sum == 0:
-			f.Text = fmt.Sprintf("%s of %s is no measurement: %s of %s observations lie in the first bucket, and their sum is exactly 0. Negative differences are cut off at 0, so that host's clock is behind the sender's.",
-				r.Native.Name, target(r), count(in), count(h.Count))
+		case in == h.Count && h.Mean() < impossiblySmall:
+			sum := "exactly 0"
+			if h.Sum != 0 {
+				sum = "only " + seconds(h.Sum)
+			}
+			f.Text = fmt.Sprintf("%s of %s is no measurement: %s of %s observations lie in the first bucket, and their sum is %s. Negative differences are cut off at 0, so that host's clock is behind the sender's.",
+				r.Native.Name, target(r), count(in), count(h.Count), sum)
 		case edges > 0 && engines > 0 && engine+h.Mean() > edge:
 			f.Text = fmt.Sprintf("%s of %s cannot be: %s on average, all of %s between %s, and the engine's own TTFT of %s make %s, more than the %s that the front end saw in all. That host's clock is ahead, by at least %s.",
 				r.Native.Name, target(r), seconds(h.Mean()), count(h.Count), spread(&h), seconds(engine), seconds(engine+h.Mean()), seconds(edge), seconds(engine+h.Mean()-edge))
@@ -33,7 +41,7 @@ func clocksApart(s *Scene) (facts []Fact) {
 		facts = append(facts, f)
 	}
 	if len(facts) > 0 && edges > 0 {
-		if engine, n := meanOf(s, "gen_ai.server.time_to_first_token", func(w adapter.Who) bool { return w.Producer != "dynamo" }); n > 0 && edge > engine {
+		if engine, n := meanOf(s, "gen_ai.server.time_to_first_token", func(w adapter.Who) bool { return !dialects.IsGateway(w) }); n > 0 && edge > engine {
 			facts = append(facts, Fact{Weight: Notice, Path: "request", Text: fmt.Sprintf("Between the front end's TTFT (%s on average) and the engines' (%s) lie %s that nothing measured: they are unattributed, not network.", seconds(edge), seconds(engine), seconds(edge-engine))})
 		}
 	}

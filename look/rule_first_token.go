@@ -20,12 +20,16 @@ func noFirstToken(s *Scene) (facts []Fact) {
 			}
 			return 0, false
 		}
-		validation, _ := mean("request.validation_time", "")
+		validation, validated := mean("request.validation_time", "")
 		queue, ok := mean("request.queue_time", "")
 		inference, ok2 := mean("request.inference_time", "")
 		if ok && ok2 {
+			before := fmt.Sprintf("queue (%s)", seconds(queue))
+			if validated {
+				before = fmt.Sprintf("validation (%s) and ", seconds(validation)) + before
+			}
 			f := Fact{Weight: Notice, Path: "token", About: w.String(),
-				Text: fmt.Sprintf("%s does not export TTFT. On average the first token comes after validation (%s) and queue (%s), and within the inference of %s.", w, seconds(validation), seconds(queue), seconds(inference))}
+				Text: fmt.Sprintf("%s does not export TTFT. On average the first token comes after %s, and within the inference of %s.", w, before, seconds(inference))}
 			if prefill, ok := mean("batch.inference_time", "prefill"); ok {
 				f.Instead = fmt.Sprintf("Estimate, no measurement: with the prefill of a batch (%s) about %s.", seconds(prefill), seconds(validation+queue+prefill))
 			}

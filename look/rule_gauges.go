@@ -6,6 +6,7 @@ import (
 
 	"github.com/whylate/whylate/adapter"
 	"github.com/whylate/whylate/adapter/llamacpp"
+	"github.com/whylate/whylate/exposition"
 )
 
 // hitRateGauge sets a gauge aside that knows the last prefill batch only, and that decode batches set to 0.
@@ -28,8 +29,12 @@ func hitRateGauge(s *Scene) (facts []Fact) {
 			Text: fmt.Sprintf("%s of %s keeps the last prefill batch only, and decode sets it to 0 (%d of %d samples are 0): neither its mean nor its maximum is a hit rate, and it must not be added up over pods.", r.Native.Name, r.Who, zeros, len(r.Points)),
 			Do:   "Take the counters of tokens instead."}
 		cached, computed := s.model("tokens.prompt_cached", r.Who), s.model("tokens.prompt_computed", r.Who)
-		if cached+computed > 0 {
-			f.Instead = fmt.Sprintf("From the counters: %s of %s prompt tokens came from the cache, %s.", count(cached), count(cached+computed), share(cached/(cached+computed)))
+		all := cached + computed
+		if computed == 0 { // an older server counts all of them instead
+			all = s.model("tokens.prompt", r.Who)
+		}
+		if all > 0 && cached <= all {
+			f.Instead = fmt.Sprintf("From the counters: %s of %s prompt tokens came from the cache, %s.", count(cached), count(all), share(cached/all))
 			f.Do = ""
 		} else {
 			f.Instead = "The hit rate is unknown."
@@ -101,9 +106,12 @@ func throughputGauge(s *Scene) (facts []Fact) {
 		facts = append(facts, f)
 	}
 	for _, r := range s.All("request.longest_context") {
-		if r.Type == "counter" {
-			v, _ := r.Last()
-			facts = append(facts, Fact{Weight: Notice, Path: "request", About: r.Who.String(), Text: fmt.Sprintf("%s of %s is declared a counter and is a running maximum (%s tokens): it has no rate.", r.Native.Name, r.Who, count(v))})
+		declared := ""
+		if r.Type == exposition.Counter {
+			declared = "is declared a counter and "
+		}
+		if v, ok := r.Last(); ok && r.Type != exposition.Gauge {
+			facts = append(facts, Fact{Weight: Notice, Path: "request", About: r.Who.String(), Text: fmt.Sprintf("%s of %s %sis a running maximum (%s tokens): it has no rate.", r.Native.Name, r.Who, declared, count(v))})
 		}
 	}
 	return facts

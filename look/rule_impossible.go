@@ -26,10 +26,14 @@ func ttftImpossible(s *Scene) (facts []Fact) {
 		switch {
 		case !math.IsNaN(h.Sum) && h.Sum < h.Least()*(1-1e-9)-1e-9:
 			s.doubt(r, "a negative observation")
-			why := fmt.Sprintf("%s of %s: the sum of %s durations is %s s, so at least one of them is negative.", name, r.Who, count(h.Count), significantly(h.Sum))
+			less := ""
+			if h.Sum >= 0 {
+				less = fmt.Sprintf(", less than the %s s that its buckets hold at least", significantly(h.Least()))
+			}
+			why := fmt.Sprintf("%s of %s: the sum of %s durations is %s s%s, so at least one of them is negative.", name, r.Who, count(h.Count), significantly(h.Sum), less)
 			facts = append(facts, Fact{Weight: Wrong, Path: r.Signal.Path, About: r.Who.String(), Text: sentence(why, firstBucketGap(&h)),
 				Instead: fallback(s, r), Do: "Look for a step of the host's clock, or hosts whose clocks differ: these times are differences of wall clocks. No mean and no quantile of it is shown."})
-		case r.Signal.Name == "gen_ai.server.time_to_first_token" && h.Mean() < impossiblyShort:
+		case r.Signal.Name == "gen_ai.server.time_to_first_token" && (h.Mean() < impossiblyShort || tooFast(s, r, &h)):
 			s.doubt(r, "impossibly short")
 			in, _ := h.AtMost(h.Bounds[0])
 			facts = append(facts, Fact{Weight: Wrong, Path: r.Signal.Path, About: r.Who.String(),
@@ -39,6 +43,19 @@ func ttftImpossible(s *Scene) (facts []Fact) {
 		}
 	}
 	return facts
+}
+
+// tooFast reports whether first tokens come so soon after prompts of that length that not even tokenizing them fits in.
+func tooFast(s *Scene, r *adapter.Reading, h *exposition.Hist) bool {
+	prompt, ok := meanPrompt(s, r)
+	return ok && h.Mean() < 1e-3 && prompt/h.Mean() > 1e6
+}
+
+// meanPrompt is how many tokens the prompts of a histogram's engine have on average.
+func meanPrompt(s *Scene, r *adapter.Reading) (tokens float64, ok bool) {
+	n := r.Hists[len(r.Hists)-1].Count
+	all, ok := s.last("tokens.prompt", r.Who.Engine())
+	return all / n, ok && n > 0
 }
 
 // firstBucketGap tells of observations in the first bucket that are far from all others: that is where negative ones are counted.
@@ -60,10 +77,8 @@ func firstBucketGap(h *exposition.Hist) string {
 // whileOthers is what the same engine says that does not go with it.
 func whileOthers(s *Scene, r *adapter.Reading) string {
 	var said []string
-	if n := r.Hists[len(r.Hists)-1].Count; n > 0 {
-		if tokens, ok := s.last("tokens.prompt", r.Who.Engine()); ok {
-			said = append(said, fmt.Sprintf("prompts average %s tokens", count(tokens/n)))
-		}
+	if prompt, ok := meanPrompt(s, r); ok {
+		said = append(said, fmt.Sprintf("prompts average %s tokens", count(prompt)))
 	}
 	for _, e := range s.about("gen_ai.server.request.duration", r.Who.Engine()) {
 		if h, _ := e.Observed(); h.Count > 0 {

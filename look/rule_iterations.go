@@ -16,12 +16,21 @@ func iterationStatistics(s *Scene) (facts []Fact) {
 			facts = append(facts, Fact{Weight: Notice, Path: "request", About: name, Text: fmt.Sprintf("%s: no new iterations since the last read. The engine is idle, or another reader has emptied the list: neither an error nor a load of zero.", name)})
 			continue
 		}
-		w := adapter.Who{Producer: "trtllm", Target: it.Target}
-		get := func(signal string) float64 { v, _ := s.last(signal, w); return v }
-		used, all := get("kv.blocks_used"), get("kv.blocks")
-		facts = append(facts, Fact{Weight: Notice, Path: "gpu", About: name,
-			Text: fmt.Sprintf("%s: %d iterations; in the last one %s requests active, %s queued, KV %s of %s blocks of %s tokens (%s).", name, it.Count, count(get("request.running")), count(get("request.waiting")), count(used), count(all), count(get("kv.block_tokens")), share(used/max(all, 1)))})
+		var ranks []string
+		for _, w := range s.Engines() {
+			if w.Producer != "trtllm" || w.Target != it.Target {
+				continue
+			}
+			text := iterationText(s, w)
+			if w.Rank != "" {
+				text = "rank " + w.Rank + ": " + text
+			}
+			ranks = append(ranks, text)
+		}
+		facts = append(facts, Fact{Weight: Notice, Path: "gpu", About: name, Text: fmt.Sprintf("%s: %s; in the last one %s.", name, plural(it.Count, "iteration", "iterations"), strings.Join(ranks, "; "))})
 		if it.Overlap {
+			w := adapter.Who{Producer: "trtllm", Target: it.Target}
+			get := func(signal string) float64 { v, _ := s.last(signal, w); return v }
 			var loops []string
 			for _, r := range s.about("iteration.loop_time", w) {
 				for _, p := range r.Points {
@@ -36,4 +45,26 @@ func iterationStatistics(s *Scene) (facts []Fact) {
 		}
 	}
 	return facts
+}
+
+// iterationText is what one engine's last iteration says; what it does not say is left out.
+func iterationText(s *Scene, w adapter.Who) string {
+	var said []string
+	add := func(signal, text string) {
+		if v, ok := s.last(signal, w); ok {
+			said = append(said, count(v)+text)
+		}
+	}
+	add("request.running", " requests active")
+	add("request.waiting", " queued")
+	used, ok := s.last("kv.blocks_used", w)
+	all, ok2 := s.last("kv.blocks", w)
+	if ok && ok2 && all > 0 {
+		text := fmt.Sprintf("KV %s of %s blocks", count(used), count(all))
+		if tokens, ok := s.last("kv.block_tokens", w); ok {
+			text += fmt.Sprintf(" of %s tokens", count(tokens))
+		}
+		said = append(said, text+" ("+share(used/all)+")")
+	}
+	return strings.Join(said, ", ")
 }

@@ -3,6 +3,7 @@ package look
 import (
 	"cmp"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -12,6 +13,9 @@ import (
 
 // manySeries of one metric at one target are looked at for a label that runs away.
 const manySeries = 100
+
+// personal are labels whose values may name somebody, or let him in: they are not shown.
+var personal = regexp.MustCompile(`(?i)user|mail|key|token|customer|session|client|tenant`)
 
 // labelsExplode finds labels whose values grow without bound. Totals are kept: they are added up before anything is folded.
 func labelsExplode(s *Scene) (facts []Fact) {
@@ -47,6 +51,9 @@ func exploding(of [2]string, ts []*adapter.Track) (f Fact, found bool) {
 		n := 0.0
 		if len(t.Points) > 0 {
 			n = t.Points[len(t.Points)-1].Value
+		}
+		if len(t.Hists) > 0 {
+			n = t.Hists[len(t.Hists)-1].Count
 		}
 		total += n
 		for _, l := range t.Labels {
@@ -85,13 +92,17 @@ func exploding(of [2]string, ts []*adapter.Track) (f Fact, found bool) {
 		return f, false
 	}
 	slices.SortFunc(rare, func(a, b string) int { return cmp.Or(cmp.Compare(strangeness(b), strangeness(a)), cmp.Compare(a, b)) })
-	var shown []string
-	for _, r := range rare[:min(3, len(rare))] {
-		shown = append(shown, "“"+exposition.Printable(r, 30)+"”")
+	such := ""
+	if !personal.MatchString(worst) {
+		var shown []string
+		for _, r := range rare[:min(3, len(rare))] {
+			shown = append(shown, "“"+exposition.Printable(r, 30)+"”")
+		}
+		such = fmt.Sprintf(" (such as %s)", strings.Join(shown, ", "))
 	}
 	f = Fact{Weight: Wrong, Path: "request", About: exposition.Printable(of[0], 60),
-		Text: fmt.Sprintf("%s has %d series, for its label %s takes whatever is asked for: %d values, %d of them seen once (such as %s). All %s are counted: %s in %d series of known values, %s under values seen once, folded into one here.",
-			exposition.Printable(of[1], 80), len(ts), exposition.Printable(worst, 40), len(v.sum), len(rare), strings.Join(shown, ", "), count(total), count(kept), keptSeries, count(folded)),
+		Text: fmt.Sprintf("%s has %d series, for its label %s takes whatever is asked for: %d values, %d of them seen once%s. All %s are counted: %s in %d series of known values, %s under values seen once, folded into one here.",
+			exposition.Printable(of[1], 80), len(ts), exposition.Printable(worst, 40), len(v.sum), len(rare), such, count(total), count(kept), keptSeries, count(folded)),
 		Do: fmt.Sprintf("Drop or normalise the label %s where it is made; what sums over it loses nothing.", exposition.Printable(worst, 40))}
 	if len(useful) > 0 {
 		f.Instead = "Worth keeping: " + strings.Join(useful, ", ") + "."

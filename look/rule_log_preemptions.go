@@ -54,9 +54,13 @@ func (p *logPreemptions) facts(l *Log) (facts []Fact) {
 			}
 			text += " between warnings, by their cumulative count"
 		} else {
-			text += " Their cumulative count"
+			text += " Cumulative count"
 		}
-		text += fmt.Sprintf(" (%s at first, %s at last).", count(float64(p.first)), count(float64(p.last)))
+		if p.first != p.last {
+			text += fmt.Sprintf(" (%s at first, %s at last).", count(float64(p.first)), count(float64(p.last)))
+		} else {
+			text += fmt.Sprintf(" %s.", count(float64(p.last)))
+		}
 		facts = append(facts, Fact{Weight: Notice, Path: "request", Text: text + " The line is rate-limited: not every preemption is printed, so count by its number, not by its lines.",
 			Do: "The KV cache has no room: fewer requests at once, shorter outputs or more memory for it."})
 	}

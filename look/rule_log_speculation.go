@@ -47,19 +47,20 @@ func (s *logSpeculation) facts(l *Log) []Fact {
 	if s.lines.n == 0 {
 		return nil
 	}
-	text := fmt.Sprintf("%sspeculation %s:", l.called, s.lines)
+	text, then := fmt.Sprintf("%sspeculation %s", l.called, s.lines), ": "
 	if a, b := s.first.length, s.last.length; a.Known && b.Known {
-		text += " accept length " + changed(a.Value, b.Value, func(v float64) string { return fmt.Sprintf("%.2f", v) }) + " tokens a step, which includes the bonus token (1 means that no draft was accepted) and is no rate"
+		then = "; "
+		text += ": accept length " + changed(a.Value, b.Value, func(v float64) string { return fmt.Sprintf("%.2f", v) }) + " tokens a step, which includes the bonus token (1 means that no draft was accepted) and is no rate"
 	}
 	switch r := s.rated; {
 	case !r.rate.Known:
-		text += "; the acceptance rate is not told"
+		text += then + "the acceptance rate is not told"
 	case r.drafted.Or(0) > 0 && r.accepted.Known:
-		text += "; acceptance rate " + s.rates() + " = " + count(float64(r.accepted.Value)) + " / " + count(float64(r.drafted.Value)) + " drafted tokens"
+		text += then + "acceptance rate " + s.rates() + " = " + count(float64(r.accepted.Value)) + " / " + count(float64(r.drafted.Value)) + " drafted tokens"
 	case r.step.Known && r.length.Known:
-		text += fmt.Sprintf("; acceptance rate %s = (%.2f − 1) / %.3g drafts", s.rates(), r.length.Value, r.step.Value)
+		text += then + fmt.Sprintf("acceptance rate %s = (%.2f − 1) / %.3g drafts", s.rates(), r.length.Value, r.step.Value)
 	default:
-		text += "; acceptance rate " + s.rates()
+		text += then + "acceptance rate " + s.rates()
 	}
 	return []Fact{{Weight: Notice, Path: "token", Text: text + "."}}
 }

@@ -3,6 +3,7 @@ package look
 import (
 	"fmt"
 
+	"github.com/whylate/whylate/adapter/sglang"
 	"github.com/whylate/whylate/adapter/vllm"
 )
 
@@ -11,9 +12,13 @@ type logTransfers struct {
 	lines                  span
 	moved, failed, expired int
 	slowest                vllm.Transfer // by its p90
+	broken                 span          // requests of SGLang whose transfer failed
 }
 
 func (t *logTransfers) take(e *entry) {
+	if _, ok := e.Record.(sglang.Failure); ok {
+		t.broken.add(e.Mark)
+	}
 	r, ok := e.Record.(vllm.Transfer)
 	if !ok {
 		return
@@ -27,9 +32,13 @@ func (t *logTransfers) take(e *entry) {
 	}
 }
 
-func (t *logTransfers) facts(l *Log) []Fact {
+func (t *logTransfers) facts(l *Log) (facts []Fact) {
+	if t.broken.n > 0 {
+		facts = append(facts, Fact{Weight: Broken, Path: "request", Text: fmt.Sprintf("%sKV did not get from the prefill node to the decode node, %s: those requests failed.", l.called, t.broken),
+			Do: "Look at both nodes' logs of that time, and at the network between them."})
+	}
 	if t.lines.n == 0 {
-		return nil
+		return facts
 	}
 	text := fmt.Sprintf("%sKV transfers %s: %s succeeded, %s failed or were not fetched in time", l.called, t.lines, count(float64(t.moved)), count(float64(t.failed+t.expired)))
 	if s := t.slowest; s.MeanMs.Known && s.P90Ms.Known {
@@ -38,5 +47,5 @@ func (t *logTransfers) facts(l *Log) []Fact {
 			text += ", " + count(s.MiBPerSecond.Value) + " MiB/s while they ran"
 		}
 	}
-	return []Fact{{Weight: Notice, Path: "gpu", Text: text + "."}}
+	return append(facts, Fact{Weight: Notice, Path: "gpu", Text: text + "."})
 }

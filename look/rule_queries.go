@@ -43,7 +43,7 @@ func checkQueries(s *Scene) (facts []Fact) {
 				}
 				continue
 			}
-			if m := signals.Named(producer, family); len(m) > 0 && m[0].Signal.Name == "tokens.prompt_per_request" && strings.HasSuffix(name, "_sum") {
+			if m := signals.Named(producer, family); len(m) > 0 && m[0].Signal.Name == "tokens.prompt_per_request" && strings.HasSuffix(name, "_sum") && !slices.Contains(selected(expr), family+"_count") { // divided by the count it is a mean, and right
 				facts = append(facts, Fact{Weight: Notice, Path: "token", About: where,
 					Text: fmt.Sprintf("%s calls the prompts of requests that ended prompt throughput: %s moves when they end, minutes after the prefill.", where, name),
 					Do:   "For what prefill costs the GPU take " + nameOf("tokens.prompt_computed", producer) + ", for what is taken up " + nameOf("tokens.prompt", producer) + "."})

@@ -60,7 +60,7 @@ func (d *device) continued(s *Scene, of []string) string {
 		if signal == "gpu.clock_events" || signal == "gpu.xid" {
 			continue
 		}
-		if ps := d.series(s, signal, ""); len(ps) > 1 {
+		if ps := d.series(s, signal, ""); len(ps) > 0 {
 			before, after := inUnit(signal, ps[0].Value), inUnit(signal, ps[len(ps)-1].Value)
 			if before != after {
 				after = before + " → " + after

@@ -1,6 +1,7 @@
 package look
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -38,10 +39,10 @@ type group struct {
 func groups(ds []*device) (gs []*group) {
 	byKey := map[string]*group{}
 	for _, d := range ds {
-		if len(d.instances) > 0 || d.owner() == "" && d.who.Node == "" {
+		if len(d.instances) > 0 {
 			continue
 		}
-		key := d.owner() + "\xff" + d.who.Node
+		key := d.owner() + "\xff" + cmp.Or(d.who.Node, d.who.Target) // what speaks of GPUs speaks of one host's
 		if byKey[key] == nil {
 			byKey[key] = &group{owner: d.owner()}
 			gs = append(gs, byKey[key])

@@ -1,13 +1,17 @@
 package look
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+
+	"github.com/whylate/whylate/adapter"
+)
 
 // promptThroughput tells the three rates apart that all are called prompt throughput.
 func promptThroughput(s *Scene) (facts []Fact) {
 	for _, w := range s.Engines() {
-		taken, over, ok := s.grown("tokens.prompt", w)
-		computed, _, ok2 := s.grown("tokens.prompt_computed", w)
-		if !ok || !ok2 || over == 0 {
+		taken, computed, over, ok := takenUp(s, w)
+		if !ok || over == 0 {
 			continue
 		}
 		for _, r := range s.about("tokens.prompt_per_request", w) {
@@ -23,6 +27,29 @@ func promptThroughput(s *Scene) (facts []Fact) {
 		}
 	}
 	return facts
+}
+
+// takenUp are the prompt tokens that an engine took up while it was watched, and those of them that it computed, from whichever counters tell
+// of the time when that happens: not of the end of a request.
+func takenUp(s *Scene, w adapter.Who) (taken, computed float64, over int64, ok bool) {
+	taken, over, ok = s.grown("tokens.prompt", w)
+	computed, o, ok2 := s.grown("tokens.prompt_computed", w)
+	cached, _, ok3 := s.grown("tokens.prompt_cached", w)
+	late := s.late("tokens.prompt", w)
+	switch {
+	case ok && ok2 && !late:
+		return taken, computed, over, true
+	case ok2 && ok3:
+		return cached + computed, computed, o, true
+	case ok && ok3 && !late:
+		return taken, max(taken-cached, 0), over, true
+	}
+	if slices.ContainsFunc(s.about("kv.prefix_queries", w), func(r *adapter.Reading) bool { return r.Native.Until != "" }) {
+		return 0, 0, 0, false // they may count blocks
+	}
+	queried, o, ok := s.grown("kv.prefix_queries", w)
+	hits, _, ok2 := s.grown("kv.prefix_hits", w)
+	return queried, max(queried-hits, 0), o, ok && ok2
 }
 
 // inLog says that a log's prompt throughput is a rate too, if there is one log and it is.

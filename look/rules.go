@@ -49,7 +49,10 @@ var rules = []rule{
 	{"prof-invalid", profInvalid},
 	{"progress", progress},
 	{"ranks-uneven", ranksUneven},
+	{"replicas-uneven", replicasUneven},
+	{"first-token-gap", firstTokenGap},
 	{"itl-is-per-step", itlPerStep},
+	{"acceptance", acceptance},
 	{"prompt-throughput", promptThroughput},
 	{"mixed-versions", mixedVersions},
 	{"gone-with-a-version", goneWithAVersion},
@@ -72,6 +75,7 @@ var logRules = []struct {
 	id    string
 	watch func() watch
 }{
+	{"log-death", func() watch { return &logDeath{} }},
 	{"log-progress", func() watch { return &logProgress{} }},
 	{"log-preemptions", func() watch { return &logPreemptions{} }},
 	{"log-retractions", func() watch { return &logRetractions{} }},

@@ -11,6 +11,7 @@ import (
 	"github.com/whylate/whylate/bundle"
 	"github.com/whylate/whylate/ledger"
 	"github.com/whylate/whylate/query"
+	"github.com/whylate/whylate/signals"
 )
 
 // Scene is everything that was read.
@@ -112,14 +113,19 @@ func (s *Scene) about(signal string, w adapter.Who) []*adapter.Reading {
 	return slices.DeleteFunc(s.Of(signal), func(r *adapter.Reading) bool { return r.Who.Engine() != w })
 }
 
-// last is the sum of the newest values of a gauge of one engine.
-func (s *Scene) last(signal string, w adapter.Who) (sum float64, ok bool) {
+// last is the newest value of a gauge of one engine: of several series their sum, or the greatest where adding them up means nothing.
+func (s *Scene) last(signal string, w adapter.Who) (of float64, ok bool) {
 	for _, r := range s.about(signal, w) {
-		if v, has := r.Last(); has {
-			sum, ok = sum+v, true
+		v, has := r.Last()
+		switch {
+		case !has:
+		case !ok || r.Signal.Add == signals.Sum:
+			of, ok = of+v, true
+		default:
+			of = max(of, v)
 		}
 	}
-	return sum, ok
+	return of, ok
 }
 
 // grown is by how much a counter of one engine grew while it was watched, and over which time (ns, 0 where it is not known).
@@ -130,6 +136,11 @@ func (s *Scene) grown(signal string, w adapter.Who) (sum float64, over int64, ok
 		}
 	}
 	return sum, over, ok
+}
+
+// late reports whether a signal of an engine moves only when a request ends: that it stands still says nothing.
+func (s *Scene) late(signal string, w adapter.Who) bool {
+	return slices.ContainsFunc(s.about(signal, w), func(r *adapter.Reading) bool { return r.Native.Late })
 }
 
 // recent is by how much counters of one engine grew while it was watched; seen once, everything since it started.

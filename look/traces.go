@@ -2,6 +2,7 @@ package look
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -14,6 +15,16 @@ import (
 func (r *reader) traces(src *Source, b []byte) {
 	src.Kind = "traces"
 	var d otlp.Decoder
+	var exports []json.RawMessage // as who collects them saves them
+	if b[0] == '[' && json.Unmarshal(b, &exports) == nil {
+		var lines bytes.Buffer
+		for _, e := range exports {
+			if json.Compact(&lines, e) == nil {
+				lines.WriteByte('\n')
+			}
+		}
+		b = lines.Bytes()
+	}
 	out, err := d.File(bytes.NewReader(b), nil)
 	if err != nil {
 		src.Problems = append(src.Problems, err.Error())

@@ -135,7 +135,8 @@ func Lookup(name string) *Signal {
 	return nil
 }
 
-// Named are the signals that a producer sends under a native family name. Ray's dialect (ray_vllm_… for vllm:…) is understood.
+// Named are the signals that a producer sends under a native family name. Ray's dialect (ray_vllm_… for vllm:…) is understood, and the prefix
+// that AMD's exporter has as a rule.
 func Named(producer, family string) []Match {
 	return byNative[producer+"\xff"+canonical(family)]
 }
@@ -154,6 +155,9 @@ func Sent(family string) (most *Signal) {
 }
 
 func canonical(family string) string {
+	if rest, ok := strings.CutPrefix(family, "amd_"); ok {
+		return rest
+	}
 	if rest, ok := strings.CutPrefix(family, "ray_"); ok {
 		for _, p := range []string{"vllm", "sglang"} {
 			if name, ok := strings.CutPrefix(rest, p+"_"); ok {

@@ -6,6 +6,22 @@ import (
 	"strings"
 )
 
+// reasons are the bits of a mask by the names that nvidia-smi has for them, one column each.
+var reasons = map[string]uint64{
+	"gpu_idle": 0x1, "applications_clocks_setting": 0x2, "sw_power_cap": 0x4, "hw_slowdown": 0x8, "sync_boost": 0x10, "sw_thermal_slowdown": 0x20,
+	"hw_thermal_slowdown": 0x40, "hw_power_brake_slowdown": 0x80,
+}
+
+// reasonOf is the bit that a column of nvidia-smi tells of, 0 where it is none.
+func reasonOf(column string) uint64 {
+	for _, prefix := range []string{"clocks_event_reasons.", "clocks_throttle_reasons."} {
+		if name, ok := strings.CutPrefix(column, prefix); ok {
+			return reasons[name]
+		}
+	}
+	return 0
+}
+
 // Hold is a reason that holds a GPU's clocks down.
 type Hold struct {
 	Bit  uint64

@@ -19,13 +19,15 @@ const smiPrefix = "nvidia-smi:"
 // Put takes a sample of a table: of which series, and which point.
 type Put func(family string, ls exposition.Labels, p adapter.Point)
 
-// Table reads what nvidia-smi --query-gpu --format=csv, nvidia-smi dmon, or dcgmi dmon printed. Kind is "" where it is none of them. A cell that
+// Table reads what nvidia-smi, alone, with --query-gpu --format=csv or dmon, or dcgmi dmon printed. Kind is "" where it is none of them. A cell that
 // is no number becomes a point without a value, with its text.
 func Table(b []byte, put Put) (kind string, problems []string) {
 	head, _, _ := bytes.Cut(bytes.TrimLeft(b, " \t\r\n\ufeff"), []byte("\n"))
 	line := strings.TrimSpace(string(head))
 	t := table{put: put}
 	switch {
+	case bytes.Contains(b, []byte("| NVIDIA-SMI ")):
+		return "nvidia-smi", screen(b, put)
 	case strings.HasPrefix(line, "#"):
 		t.columns = strings.Fields(strings.TrimPrefix(line, "#"))
 		t.split = strings.Fields
@@ -75,6 +77,9 @@ type table struct {
 func (t *table) known() bool {
 	for _, c := range t.columns {
 		f := t.family(c)
+		if reasonOf(c) != 0 {
+			return true
+		}
 		if len(signals.Named("dcgm", f))+len(signals.Named("nvidia-smi", f)) > 0 {
 			return true
 		}
@@ -102,16 +107,28 @@ func (t *table) row(text, kind string) (problem string) {
 		return fmt.Sprintf("%d columns, and %d cells: %s", len(columns), len(cells), exposition.Printable(text, 60))
 	}
 	var at int64
+	var held uint64 // of single columns
+	told := false
 	for i, c := range columns {
 		cells[i] = strings.TrimSpace(cells[i])
 		if name := label[strings.ToLower(c)]; name != "" && known(cells[i]) {
 			ls = append(ls, exposition.Label{Name: name, Value: cells[i]})
 		}
-		if c == "timestamp" {
-			at = when(cells[i])
+		switch bit := reasonOf(c); {
+		case c == "timestamp":
+			at = when(cells[i], "2006/01/02 15:04:05.999")
+		case c == "Time" && i > 0 && columns[i-1] == "Date":
+			at = when(cells[i-1]+" "+cells[i], "20060102 15:04:05")
+		case bit != 0 && cells[i] == "Active":
+			held, told = held|bit, true
+		case bit != 0 && cells[i] == "Not Active":
+			told = true
 		}
 	}
 	slices.SortFunc(ls, func(a, b exposition.Label) int { return strings.Compare(a.Name, b.Name) })
+	if told && !slices.Contains(columns, "clocks_event_reasons.active") && !slices.Contains(columns, "clocks_throttle_reasons.active") {
+		t.put(smiPrefix+"clocks_event_reasons.active", ls, adapter.Point{At: at, Value: float64(held)})
+	}
 	for i, c := range columns {
 		if f := t.family(c); label[strings.ToLower(c)] == "" && f != "" && c != "timestamp" {
 			t.put(f, ls, point(cells[i], at))
@@ -175,8 +192,8 @@ func exact(v float64, text string) string {
 }
 
 // when is nvidia-smi's time, which names no zone: it serves for distances.
-func when(cell string) int64 {
-	at, err := time.Parse("2006/01/02 15:04:05.999", cell)
+func when(cell, layout string) int64 {
+	at, err := time.Parse(layout, cell)
 	if err != nil {
 		return 0
 	}

@@ -2,14 +2,22 @@
 package dialects
 
 import (
+	"maps"
+	"slices"
+
 	"github.com/whylate/whylate/adapter"
+	"github.com/whylate/whylate/adapter/amd"
 	"github.com/whylate/whylate/adapter/dcgm"
 	"github.com/whylate/whylate/adapter/dynamo"
+	"github.com/whylate/whylate/adapter/envoy"
+	"github.com/whylate/whylate/adapter/epp"
 	"github.com/whylate/whylate/adapter/genai"
 	"github.com/whylate/whylate/adapter/litellm"
 	"github.com/whylate/whylate/adapter/llamacpp"
+	"github.com/whylate/whylate/adapter/lmdeploy"
 	"github.com/whylate/whylate/adapter/sglang"
 	"github.com/whylate/whylate/adapter/tgi"
+	"github.com/whylate/whylate/adapter/triton"
 	"github.com/whylate/whylate/adapter/trtllm"
 	"github.com/whylate/whylate/adapter/vllm"
 	"github.com/whylate/whylate/signals"
@@ -17,7 +25,10 @@ import (
 
 // All are asked in this order whose a family is. TensorRT-LLM comes last: its older servers use names without a prefix.
 var All = []adapter.Adapter{
-	vllm.Metrics, sglang.Metrics, tgi.Metrics, llamacpp.Metrics, dynamo.Metrics, litellm.Metrics, genai.Metrics, dcgm.Exporter, dcgm.SMI, trtllm.Metrics,
+	vllm.Metrics, sglang.Metrics, tgi.Metrics, llamacpp.Metrics, lmdeploy.Metrics, triton.Metrics,
+	dynamo.Metrics, epp.Metrics, litellm.Metrics, envoy.Metrics, genai.Metrics,
+	dcgm.Exporter, dcgm.SMI, amd.Exporter,
+	trtllm.Metrics,
 }
 
 // Of is the adapter of a family, nil where nobody owns it.
@@ -30,10 +41,22 @@ func Of(family string) *adapter.Adapter {
 	return nil
 }
 
-// Read lets the adapters read what is theirs.
+// IsGateway reports whether somebody stands before engines.
+func IsGateway(w adapter.Who) bool {
+	i := slices.IndexFunc(All, func(a adapter.Adapter) bool { return a.Producer == w.Producer })
+	return i >= 0 && All[i].Gateway
+}
+
+// Read lets the adapters read what is theirs, once where workers of one engine repeat each other.
 func Read(tracks []*adapter.Track) (rs []*adapter.Reading) {
+	repeats := map[*adapter.Track]bool{}
+	for i := range All {
+		if a := &All[i]; a.Workers != nil {
+			maps.Copy(repeats, a.Repeats(tracks))
+		}
+	}
 	for _, t := range tracks {
-		if a := Of(t.Family); a != nil {
+		if a := Of(t.Family); a != nil && !repeats[t] {
 			rs = append(rs, a.Read(t)...)
 		}
 	}

@@ -6,10 +6,16 @@ import "github.com/whylate/whylate/adapter"
 // Metrics understands the proxy's /metrics. "None" is how it writes that something is not known.
 var Metrics = adapter.Adapter{
 	Producer: "litellm",
+	Gateway:  true,
 	Owns:     adapter.Prefixed("litellm_"),
 	Who: func(t *adapter.Track, w *adapter.Who) {
-		if w.Model = t.Labels.Get("requested_model"); w.Model == "None" {
-			w.Model = ""
+		for _, name := range []string{"requested_model", "model", "litellm_model_name"} {
+			if w.Model = t.Labels.Get(name); w.Model == "None" {
+				w.Model = ""
+			}
+			if w.Model != "" {
+				return
+			}
 		}
 	},
 }

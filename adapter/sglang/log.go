@@ -12,12 +12,13 @@ import (
 // Entry is one line of a log. Its tags DP, PP, TP and EP say which rank wrote it.
 type Entry = logline.Entry[Record]
 
-// Record is what a line says: one of Prefill, Decode, Retraction, Request, Start, Access, Other.
+// Record is what a line says: one of Prefill, Decode, Retraction, Failure, Request, Start, Access, Other.
 type Record interface{ record() }
 
 func (Prefill) record()    {}
 func (Decode) record()     {}
 func (Retraction) record() {}
+func (Failure) record()    {}
 func (Request) record()    {}
 func (Start) record()      {}
 func (Access) record()     {}
@@ -55,6 +56,8 @@ var kinds = []struct {
 	{"Prefill batch", prefill},
 	{"Decode batch", decode},
 	{"#retracted_reqs: ", retraction},
+	{"Prefill transfer failed for request", func(string) Record { return Failure{Side: "prefill"} }},
+	{"Decode transfer failed for request", func(string) Record { return Failure{Side: "decode"} }},
 	{"ReqTimeStats(", request},
 	{"server_args=", settings},
 	{"max_total_num_tokens=", capacity},

@@ -313,3 +313,8 @@ func request(text string) Record {
 	r.Rest = logline.Fill(&r, requestKeys, who+", "+times, logline.Equals)
 	return r
 }
+
+// Failure is a request whose KV did not get from the prefill node to the decode node.
+type Failure struct {
+	Side string // prefill or decode: who noticed
+}

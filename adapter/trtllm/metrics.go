@@ -12,12 +12,13 @@ import (
 var Metrics = adapter.Adapter{
 	Producer: "trtllm",
 	Owns: func(family string) bool {
-		return strings.HasPrefix(family, "trtllm_") || len(signals.Named("trtllm", family)) > 0
+		return strings.HasPrefix(family, "trtllm_") || strings.HasPrefix(family, "trtllm:") || len(signals.Named("trtllm", family)) > 0
 	},
 	Who: func(t *adapter.Track, w *adapter.Who) {
 		if w.Model = t.Labels.Get("model_name"); w.Model == "undefined" {
 			w.Model = ""
 		}
+		w.Rank = t.Labels.Get("attentionDpRank")
 		w.Workload = adapter.Workload(t.Labels)
 	},
 }

@@ -12,7 +12,7 @@ import (
 // Entry is one line of a log.
 type Entry = logline.Entry[Record]
 
-// Record is what a line says: one of Stats, HitRate, Preemption, Speculation, Diffusion, Transfer, Compute, Iteration, Compile, Start,
+// Record is what a line says: one of Stats, HitRate, Preemption, Speculation, Diffusion, Transfer, Compute, Iteration, Compile, Death, Start,
 // Access, Other.
 type Record interface{ record() }
 
@@ -25,6 +25,7 @@ func (Transfer) record()    {}
 func (Compute) record()     {}
 func (Iteration) record()   {}
 func (Compile) record()     {}
+func (Death) record()       {}
 func (Start) record()       {}
 func (Access) record()      {}
 func (Other) record()       {}
@@ -71,6 +72,10 @@ var kinds = []struct {
 	{" is preempted by ", preemption},
 	{"MFU: ", compute},
 	{" during inference: ", compile},
+	{"EngineCore encountered a fatal error", death},
+	{"Dumping input data for V1 LLM engine", death},
+	{" failed (engine dead)", death},
+	{"EngineDeadError", death},
 }
 
 // parse never fails: what is not understood is an Other.

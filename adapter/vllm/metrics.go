@@ -5,10 +5,12 @@ import (
 	"github.com/whylate/whylate/adapter"
 )
 
-// Metrics understands vLLM's /metrics, from V0 to 0.32. An engine label is a data-parallel rank, never a replica.
+// Metrics understands vLLM's /metrics, from V0 to 0.32. An engine label is a data-parallel rank, never a replica. A series with a server and
+// no engine is a router's copy of what the engine says itself.
 var Metrics = adapter.Adapter{
 	Producer: "vllm",
 	Owns:     adapter.Prefixed("vllm:", "ray_vllm_"),
+	Twin:     func(t *adapter.Track) bool { return t.Labels.Get("server") != "" && t.Labels.Get("engine") == "" },
 	Who: func(t *adapter.Track, w *adapter.Who) {
 		w.Model = t.Labels.Get("model_name")
 		if w.Model == "" {

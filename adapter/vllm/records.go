@@ -365,6 +365,11 @@ func compile(subject, text string) Record {
 	return Compile{What: strings.Clone(subject), Kernel: logline.Name(name)}
 }
 
+// Death is a line that an engine's end leaves: by the process that died, or for a request that died with it. What it dumps is not kept.
+type Death struct{}
+
+func death(_, _ string) Record { return Death{} }
+
 // after is what follows a text, "" where that is not there.
 func after(s, text string) string {
 	_, rest, _ := strings.Cut(s, text)

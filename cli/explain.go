@@ -132,7 +132,10 @@ func (e *env) printExplanation(x *diagnose.Explanation) {
 			what += ", the client hung up"
 		}
 	}
-	fmt.Fprintln(e.out, wrap(what, "  ", width))
+	alone := x.Basis.Level == "L1" && len(x.Calls) > 0 // spans alone tell of it, and say below what they know
+	if !alone {
+		fmt.Fprintln(e.out, wrap(what, "  ", width))
+	}
 	if s := r.Speculation; s != nil {
 		fmt.Fprintln(e.out, wrap(fmt.Sprintf("speculative decoding: %d tokens drafted, %d accepted, %d rejected (acceptance %s)", s.Drafted, s.Accepted, s.Rejected, percent(s.Rate)), "  ", width))
 	}
@@ -183,7 +186,9 @@ func (e *env) printExplanation(x *diagnose.Explanation) {
 	if len(unseen) > 0 {
 		fmt.Fprintln(e.out, e.dim("not seen, and not part of E2E: "+strings.Join(unseen, ", ")))
 	}
-	e.printTTFT(a)
+	if !alone { // the first token of spans is counted from where each of them begins
+		e.printTTFT(a)
+	}
 	if c := x.Client; c != nil {
 		fmt.Fprintf(e.out, "The client's own clock: E2E %s, TTFT %s (%s outside the account), %s", diagnose.Span(c.E2E), orDash(c.TTFT), diagnose.Span(c.Outside), c.Outcome)
 		if c.Late > 1e6 {
@@ -201,7 +206,7 @@ func (e *env) printExplanation(x *diagnose.Explanation) {
 
 	fmt.Fprintln(e.out)
 	switch {
-	case x.Basis.Level == "L1" && len(x.Calls) > 0:
+	case alone:
 		fmt.Fprintln(e.out, "Who made it late cannot be said from spans alone.")
 	case len(x.Findings) == 0:
 		fmt.Fprintln(e.out, "Nothing stands out; nobody is to blame.")

@@ -79,6 +79,7 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger) (err error) 
 	}
 	defer func() { err = errors.Join(err, st.Close()) }()
 	set := server.Settings{DataDir: c.DataDir, SealEvery: c.Store.SealEvery, HotPeriod: c.Store.HotPeriod, HotIterations: c.Store.HotIterations, InFlight: c.Limits.InFlightBytes, Log: log,
+		SpanQuiet: c.Spans.Quiet, SpanAge: c.Spans.Age, HotSpans: c.Spans.InMemory,
 		Retention: store.Policy{Detail: unlimited(c.Store.Retention.Iterations), Requests: unlimited(c.Store.Retention.Requests)}}
 	files := renew.NewGroup(log, nil)
 	var agents *stream.Server

@@ -11,6 +11,7 @@ type Config struct {
 	Rings      Rings
 	Log        Log
 	Store      Store
+	Spans      Spans
 	Limits     Limits
 	Metrics    Metrics
 	Objectives Objectives
@@ -68,6 +69,12 @@ type Retention struct {
 // WAL is the write-ahead log.
 type WAL struct {
 	SegmentBytes int64
+}
+
+// Spans says how long spans are waited for before their calls are sealed.
+type Spans struct {
+	Quiet, Age time.Duration
+	InMemory   int
 }
 
 // Limits bound what senders and readers may make the server hold.

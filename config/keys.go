@@ -79,6 +79,13 @@ var generalKeys = []Key{
 	{Name: "store.wal.segment_bytes", kind: size, Default: "64MiB", Least: "1MiB", Most: "4GiB", For: Server, field: func(c *Config) any { return &c.Store.WAL.SegmentBytes },
 		Doc: "Size of one file of the write-ahead log. The log is forgotten in whole files."},
 
+	{Name: "spans.quiet", kind: duration, Default: "30s", Least: "1s", Most: "1h", For: Server, field: func(c *Config) any { return &c.Spans.Quiet },
+		Doc: "How long after the last span of a trace its calls may be sealed. Longer than exporters wait between two exports: what comes later is told apart from its call."},
+	{Name: "spans.age", kind: duration, Default: "5m", Least: "1s", Most: "24h", For: Server, field: func(c *Config) any { return &c.Spans.Age },
+		Doc: "How long after the first span of a trace its calls are sealed, whether or not more come."},
+	{Name: "spans.in_memory", kind: count, Default: "500000", Least: "1000", Most: "100000000", For: Server, field: func(c *Config) any { return &c.Spans.InMemory },
+		Doc: "How many spans stay in memory before the traces that were quiet longest are sealed, whatever `spans.quiet` says. A million takes about 0.7 GB; above twice as many exporters are told to send again later."},
+
 	{Name: "limits.connections", kind: count, Default: "1024", Least: "1", Most: "1000000", For: Server, field: func(c *Config) any { return &c.Limits.Connections },
 		Doc: "How many connections are open at once, on all addresses together. More are refused."},
 	{Name: "limits.in_flight_bytes", kind: size, Default: "256MiB", Least: "1MiB", For: Server, field: func(c *Config) any { return &c.Limits.InFlightBytes },

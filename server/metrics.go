@@ -33,6 +33,7 @@ func (s *Server) Metrics() prometheus.Gatherer {
 		defer s.hot.lock()()
 		return float64(len(s.hot.l.Book.Requests))
 	})
+	s.spanMetrics(gauge, counter)
 	counter("faults_total", "What went wrong inside the server; 'whylate doctor' says what.", func() float64 {
 		var n uint64
 		for _, f := range s.faults.list() {

@@ -28,8 +28,12 @@ func RowOfCall(k Call) RequestRow {
 	}
 	if k.Output.Known {
 		r.Output, r.TailOutput = int32(k.Output.N), int32(k.Output.N)
-		if n := k.Output.N; n > 1 && r.TTFT > 0 && r.E2E > r.TTFT && k.Sequences == 1 {
-			r.TPOT = (r.E2E - r.TTFT) / (n - 1)
+		took := r.E2E
+		if k.Server.Known { // the first token is counted from there, not from the client
+			took = k.Server.NS
+		}
+		if n := k.Output.N; n > 1 && r.TTFT > 0 && took > r.TTFT && k.Sequences == 1 {
+			r.TPOT = (took - r.TTFT) / (n - 1)
 		}
 	}
 	switch k.Outcome {

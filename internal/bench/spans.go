@@ -10,6 +10,7 @@ func spans(s *figure.Sheet) error {
 	}
 	// Three spans a call, 450,000 spans, four senders on one machine with the server; until the last call is sealed.
 	s.AtLeast("spans/stored_end_to_end", rs.get("SpansStored", "spans/s"), "spans/s", 30_000)
+	s.AtLeast("spans/stored_end_to_end_per_core", rs.get("SpansStored", "spans/core-s"), "spans/s", 30_000) // senders included
 	s.Report("spans/acknowledged", rs.get("SpansStored", "accepted-spans/s"), "spans/s")
 	s.AtMost("spans/lost_calls", rs.get("SpansStored", "lost-calls"), "count", 0)
 	s.AtMost("spans/bytes_per_call", rs.get("SpansStored", "B/call"), "B", 300)

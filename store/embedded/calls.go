@@ -21,6 +21,12 @@ var callTables = []string{"calls", "call_parts", "call_spans"}
 func (c *content) callRows(calls []store.Call, batch uint64) (found []*ledger.Request) {
 	calls = slices.Clone(calls)
 	slices.SortStableFunc(calls, func(a, b store.Call) int { return cmp.Compare(a.Start, b.Start) })
+	parts, spans := 0, 0
+	for _, k := range calls {
+		parts, spans = parts+len(k.Lines), spans+len(k.Layers)
+	}
+	c.requests, c.calls, found = slices.Grow(c.requests, len(calls)), make([]store.CallRow, 0, len(calls)), make([]*ledger.Request, 0, len(calls))
+	c.callParts, c.callSpans = make([]store.CallPartRow, 0, parts), make([]store.CallSpanRow, 0, spans)
 	for _, k := range calls {
 		r := store.CallRow{Request: int32(len(c.requests)), Batch: int64(batch), Standing: int32(k.As), PartRow: int32(len(c.callParts)), SpanRow: int32(len(c.callSpans))}
 		describeCall(&r, k.Call)

@@ -18,8 +18,8 @@ var rows = [][]string{
 	{"ledger", "exposition", "signals", "logline"},
 	{"wire", "account", "adapter"},
 	{"adapter/vllm", "adapter/sglang", "adapter/trtllm", "adapter/tgi", "adapter/llamacpp", "adapter/dynamo", "adapter/litellm", "adapter/dcgm", "adapter/genai"},
-	{"store"},
-	{"store/embedded"},
+	{"gpu", "store"},
+	{"gpu/nvml", "store/embedded"},
 	{"ingest", "query"},
 	{"ingest/stream", "ingest/otlp"},
 	{"agent"},
@@ -34,7 +34,7 @@ var rows = [][]string{
 	{"agent/command"},
 	{"server"},
 	{"cli"},
-	{"cmd/whylate", "cmd/whylate-agent"},
+	{"cmd/whylate", "cmd/whylate-agent", "cmd/whylate-gpu"},
 }
 
 // anywhere may be imported by tests and by commands that are not shipped, and may import anything.
@@ -49,7 +49,8 @@ var standardOnly = []string{"ledger", "account", "adapter/genai", "store", "inge
 // never are packages that a package must not need, however far down: the agent runs beside engines and stays small.
 var never = map[string][]string{
 	"agent":             {"store", "store/embedded", "web", "server", "cli", "diagnose"},
-	"cmd/whylate-agent": {"store", "store/embedded", "web", "server", "cli", "diagnose"},
+	"cmd/whylate-agent": {"store", "store/embedded", "web", "server", "cli", "diagnose", "gpu/nvml"},
+	"cmd/whylate":       {"gpu/nvml"}, // it loads a library: whoever imports it is no static program any more
 }
 
 type pkg struct {

@@ -88,6 +88,7 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger) (err error) 
 	set.Faults = func() []api.Fault { return append(faultsOf(files), refusals(agents.Stats())...) }
 	if c.Rings.Follow {
 		set.Rings = c.Rings.Dir
+		set.GPU = gpuSettings(c, log)
 	}
 	s := server.New(st, set)
 

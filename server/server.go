@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/whylate/whylate/api"
+	"github.com/whylate/whylate/gpu"
 	"github.com/whylate/whylate/ingest/stream"
 	"github.com/whylate/whylate/ledger"
 	"github.com/whylate/whylate/store"
@@ -36,6 +37,8 @@ type Settings struct {
 	Log           *slog.Logger     // nil = slog.Default()
 	Now           func() time.Time // nil = time.Now
 	Epoch         string           // names this run; "" = the time of its start
+	// GPU says how this host's GPUs are sampled; nil = they are not.
+	GPU *gpu.Settings
 	// Faults tells what goes wrong in the process beside the server, as long as it does. May be nil.
 	Faults func() []api.Fault
 	// Sends reports whether an agent is sending a source to this server: then its ring is left to the agent. Nil: none does.
@@ -128,6 +131,9 @@ func (s *Server) Run(ctx context.Context) error {
 	wg.Go(func() { s.sealAgain(ctx) })
 	if s.set.Rings != "" {
 		wg.Go(func() { s.followRings(ctx) })
+	}
+	if s.set.GPU != nil {
+		wg.Go(func() { s.sampleGPUs(ctx) })
 	}
 	<-ctx.Done()
 	wg.Wait()

@@ -16,9 +16,10 @@ const module = "github.com/whylate/whylate/"
 // its parent and sees no sibling. A package that stands in no row fails the test, so the table cannot fall behind.
 var rows = [][]string{
 	{"ledger", "exposition", "signals", "logline"},
-	{"wire", "account", "adapter"},
+	{"wire", "account", "adapter", "metrics"},
 	{"adapter/vllm", "adapter/sglang", "adapter/trtllm", "adapter/tgi", "adapter/llamacpp", "adapter/dynamo", "adapter/litellm", "adapter/dcgm", "adapter/genai"},
-	{"gpu", "store"},
+	{"adapter/dialects"},
+	{"gpu", "store", "metrics/promapi", "metrics/rollup"},
 	{"gpu/nvml", "store/embedded"},
 	{"ingest", "query"},
 	{"ingest/stream", "ingest/otlp"},

@@ -122,6 +122,11 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger) (err error) 
 		}
 		agents.Tokens = func() ([]string, error) { return tokens.Get(), nil }
 	}
+	series, err := openSeries(c, files, log, &opts)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, series.db.Close()) }()
 	handler := web.New(s, opts)
 
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -135,6 +140,7 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger) (err error) 
 		})
 	}
 	part("server", s.Run)
+	part("time series", func(ctx context.Context) error { return series.run(ctx, handler.Gatherer()) })
 	parts.Go(func() { files.Run(ctx, renew.Every, agents.Recheck) })
 	if c.Listen.HTTP != "" {
 		l, err := net.Listen("tcp", c.Listen.HTTP)

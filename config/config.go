@@ -13,6 +13,7 @@ type Config struct {
 	Log        Log
 	Store      Store
 	Limits     Limits
+	Metrics    Metrics
 	Agent      Agent
 
 	layers map[string][]layer // by key, the winner last; what Explain tells

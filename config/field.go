@@ -18,6 +18,8 @@ func put(field, v any) {
 		*f = v.(int64)
 	case *time.Duration:
 		*f = v.(time.Duration)
+	case *[]string:
+		*f = v.([]string)
 	default:
 		panic(fmt.Sprintf("config: no field of type %T", field))
 	}
@@ -35,6 +37,8 @@ func get(field any) any {
 	case *int64:
 		return *f
 	case *time.Duration:
+		return *f
+	case *[]string:
 		return *f
 	}
 	panic(fmt.Sprintf("config: no field of type %T", field))

@@ -31,7 +31,9 @@ type Key struct {
 // Keys are all settings, in the order of the file and of docs/config.md.
 func Keys() []Key { return slices.Clone(keys) }
 
-var keys = []Key{
+var keys = slices.Concat(generalKeys, metricsKeys, agentKeys)
+
+var generalKeys = []Key{
 	{Name: "listen.http", kind: address, Default: "127.0.0.1:7700", For: Server, field: func(c *Config) any { return &c.Listen.HTTP },
 		Doc: "Address of the API, `/healthz`, `/readyz` and `/metrics`. Port 0 takes a free one; `off` listens on none."},
 	{Name: "listen.agents", kind: address, Default: "127.0.0.1:7701", For: Server, field: func(c *Config) any { return &c.Listen.Agents },
@@ -92,7 +94,10 @@ var keys = []Key{
 		Doc: "How much may have been received and not yet acknowledged. Above it senders are told to retry, and a gap is recorded for what they drop."},
 	{Name: "limits.request_body", kind: size, Default: "64GiB", Least: "1KiB", For: Server, field: func(c *Config) any { return &c.Limits.RequestBody },
 		Doc: "The largest body of an HTTP request, which is an import. It is taken in as it comes, so it may be larger than memory."},
+}
 
+// agentKeys are the settings of 'whylate agent'.
+var agentKeys = []Key{
 	{Name: "agent.server", kind: target, Default: "tcp://127.0.0.1:7701", For: Agents, field: func(c *Config) any { return &c.Agent.Server },
 		Doc: "Where the server takes streams. Without `tls://` or `tcp://` it is TLS, unless the host is this one."},
 	{Name: "agent.token_file", kind: secretPath, For: Agents, field: func(c *Config) any { return &c.Agent.TokenFile },

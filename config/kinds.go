@@ -34,6 +34,8 @@ var (
 		parse: func(s string, _ place) (any, error) { return s, nil }}
 	word = kind{name: "word", allowed: "one of its words", format: asText,
 		parse: func(s string, _ place) (any, error) { return s, nil }}
+	words = kind{name: "words", allowed: "words with commas between", format: func(v any) string { return strings.Join(v.([]string), ", ") },
+		parse: func(s string, _ place) (any, error) { return parseWords(s) }}
 	boolean = kind{name: "true or false", allowed: "true or false", format: func(v any) string { return strconv.FormatBool(v.(bool)) },
 		parse: func(s string, _ place) (any, error) { return parseBool(s) }}
 	count = kind{name: "number", allowed: "a whole number", format: func(v any) string { return strconv.Itoa(v.(int)) },
@@ -59,6 +61,22 @@ func asAddress(v any) string {
 		return "off"
 	}
 	return v.(string)
+}
+
+func parseWords(s string) (any, error) {
+	var out []string
+	for w := range strings.SplitSeq(s, ",") {
+		if w = strings.TrimSpace(w); w == "" {
+			continue
+		}
+		if strings.ContainsFunc(w, func(r rune) bool {
+			return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune("_.-:", r)
+		}) {
+			return nil, fmt.Errorf("holds %q, which is no word", w)
+		}
+		out = append(out, w)
+	}
+	return out, nil
 }
 
 func parseBool(s string) (any, error) {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"reflect"
 	"strings"
 	"testing"
 )
@@ -100,7 +101,7 @@ func TestProblems(t *testing.T) {
 		want    []string
 	}{
 		"typo in a section": {file: "listen:\n  htp: 1.2.3.4:5\n", want: []string{"w.yaml:2:3: listen.htp: no such key; did you mean listen.http?; allowed: in listen http, agents, unix, agents_tokens"}},
-		"typo at the top":   {file: "lissten: {}\n", want: []string{"w.yaml:1:1: lissten: no such key; did you mean listen?; allowed: listen, tls, tokens_file, data_dir, rings, gpu, log, store, limits, agent"}},
+		"typo at the top":   {file: "lissten: {}\n", want: []string{"w.yaml:1:1: lissten: no such key; did you mean listen?; allowed: listen, tls, tokens_file, data_dir, rings, gpu, log, store, limits, metrics, agent"}},
 		"wrong section":     {file: "store:\n  segment_bytes: 1MiB\n", want: []string{"w.yaml:2:3: store.segment_bytes: no such key; did you mean store.wal.segment_bytes?; allowed: in store seal_every, hot_period, hot_iterations, retention, wal"}},
 		"dotted":            {file: "listen.http: :1\n", want: []string{"w.yaml:1:1: listen.http: no such key; nest it: a line listen:, below it indented http:"}},
 		"several at once": {file: "listen:\n  http: 7700\nstore:\n  seal_every: 15\n  hot_period: 48h\nlog:\n  level: warning\n", environ: []string{"WHYLATE_LIMITS_CONNECTIONS=many"}, want: []string{
@@ -114,10 +115,10 @@ func TestProblems(t *testing.T) {
 		"no value":           {file: "data_dir:\n", want: []string{`w.yaml:1:10: data_dir: has no value; allowed: the path of a file or directory; remove the line to have the default, or write "" for none`}},
 		"a list":             {file: "data_dir: [a]\n", want: []string{"w.yaml:1:11: data_dir: holds a list or keys; allowed: the path of a file or directory"}},
 		"value as section":   {file: "listen: here\n", want: []string{"w.yaml:1:9: listen: listen holds keys, not a single value or a list; allowed: http, agents, unix, agents_tokens"}},
-		"a list as file":     {file: "- a\n", want: []string{"w.yaml:1:1: the file holds keys, not a single value or a list; allowed: listen, tls, tokens_file, data_dir, rings, gpu, log, store, limits, agent"}},
+		"a list as file":     {file: "- a\n", want: []string{"w.yaml:1:1: the file holds keys, not a single value or a list; allowed: listen, tls, tokens_file, data_dir, rings, gpu, log, store, limits, metrics, agent"}},
 		"alias":              {file: "data_dir: &d /a\nlisten: *d\n", want: []string{"w.yaml:1:11: data_dir: is an anchor or an alias; write the value out", "w.yaml:2:9: listen: is an anchor or an alias; write the value out"}},
 		"tag":                {file: "data_dir: !!binary aGk=\n", want: []string{"w.yaml:1:11: data_dir: has a YAML tag; allowed: the path of a file or directory; remove the tag !!binary"}},
-		"merge":              {file: "<<: {data_dir: /a}\n", want: []string{"w.yaml:1:1: has a key that is not a plain word; allowed: listen, tls, tokens_file, data_dir, rings, gpu, log, store, limits, agent"}},
+		"merge":              {file: "<<: {data_dir: /a}\n", want: []string{"w.yaml:1:1: has a key that is not a plain word; allowed: listen, tls, tokens_file, data_dir, rings, gpu, log, store, limits, metrics, agent"}},
 		"second document":    {file: "log: {}\n---\nlog: {}\n", want: []string{"w.yaml:2:1: is a second document; remove the line ---, and what follows it"}},
 		"not YAML":           {file: "log:\n\tlevel: warn\n", want: []string{"w.yaml:2:1: is not YAML: found character that cannot start any token; look for a tab, a missing space after a colon, or a missing quote on this line or the one before"}},
 		"bool":               {file: "rings: {follow: yes}\n", want: []string{`w.yaml:1:17: rings.follow = "yes": is neither true nor false; allowed: true or false`}},
@@ -243,7 +244,7 @@ func TestGetenv(t *testing.T) {
 // equal compares values, not where they came from.
 func equal(a, b *Config) error {
 	for i := range keys {
-		if x, y := get(keys[i].field(a)), get(keys[i].field(b)); x != y {
+		if x, y := get(keys[i].field(a)), get(keys[i].field(b)); !reflect.DeepEqual(x, y) {
 			return fmt.Errorf("%s: %v is not %v", keys[i].Name, x, y)
 		}
 	}

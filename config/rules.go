@@ -43,6 +43,7 @@ func (c *Config) rules() Problems {
 	if c.Store.Retention.Iterations > c.Store.Retention.Requests {
 		r.add(Warning, "store.retention.iterations", "is longer than store.retention.requests: iterations would be kept whose requests are gone", "")
 	}
+	r.metricsRules()
 	r.reachable("listen.http", c.Listen.HTTP, "tokens_file", "read everything and import")
 	r.reachable("listen.agents", c.Listen.Agents, "listen.agents_tokens", "send records")
 	return r.problems

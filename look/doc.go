@@ -4,6 +4,6 @@
 // A log of an engine is not kept: its lines go by once, and what its rules watch for is summed up (log*.go, rule_log_*.go).
 //
 // The way: inputs are recognised by content and become native tracks (read.go); adapters turn tracks into readings of registered signals
-// (adapters.go); rules find facts in them, one file a rule (rule_*.go), and say which readings are no evidence; the rest is summed up
+// (adapter/dialects); rules find facts in them, one file a rule (rule_*.go), and say which readings are no evidence; the rest is summed up
 // path by path (paths.go) and printed (report.go).
 package look

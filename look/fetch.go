@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/whylate/whylate/adapter/dialects"
 	"github.com/whylate/whylate/exposition"
 	"github.com/whylate/whylate/signals"
 )
@@ -237,7 +238,7 @@ func (a Address) history(ctx context.Context, w Watching) ([]Input, error) {
 	var inputs []Input
 	for _, name := range answer.Data {
 		family := trim(name)
-		hist := family != name && isHistogram(family)
+		hist := family != name && dialects.IsHistogram(family)
 		if producerOf(family) == "" || !hist && producerOf(name) == "" || !registered(family) && !registered(name) {
 			continue
 		}

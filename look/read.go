@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/whylate/whylate/adapter"
+	"github.com/whylate/whylate/adapter/dialects"
 	"github.com/whylate/whylate/adapter/genai"
 	"github.com/whylate/whylate/adapter/trtllm"
 	"github.com/whylate/whylate/exposition"
@@ -31,14 +32,15 @@ func Read(ctx context.Context, inputs []Input, o Options) (*Scene, error) {
 	if o.Most == 0 {
 		o.Most = 256 << 20
 	}
-	r := reader{scene: &Scene{now: o.Now}, options: o, tracks: map[string]*adapter.Track{}, scrapes: map[string]int{}, parts: map[string]*parts{}}
+	r := reader{scene: &Scene{now: o.Now}, options: o, scrapes: map[string]int{}}
 	for _, in := range inputs {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
 		r.read(in)
 	}
-	r.assemble()
+	r.tracks.Assemble()
+	r.scene.Tracks = append(r.tracks.All, r.scene.Tracks...)
 	r.understand()
 	if len(r.spans) > 0 {
 		r.scene.Traces = genai.Calls(r.spans)
@@ -49,9 +51,8 @@ func Read(ctx context.Context, inputs []Input, o Options) (*Scene, error) {
 type reader struct {
 	scene   *Scene
 	options Options
-	tracks  map[string]*adapter.Track // by target, family and labels
-	scrapes map[string]int            // by target
-	parts   map[string]*parts         // of histograms that come series by series
+	tracks  dialects.Tracks
+	scrapes map[string]int // by target
 	spans   []genai.Span
 }
 
@@ -134,28 +135,17 @@ func (r *reader) page(in Input, src *Source, b []byte) {
 	r.scrapes[in.Target]++
 	for _, f := range page.Families {
 		for _, s := range f.Samples {
-			t := r.track(in.Target, f.Name, f.Type, s.Labels)
+			t := r.tracks.Track(in.Target, f.Name, f.Type, s.Labels)
 			t.Points = append(t.Points, adapter.Point{At: cmp.Or(s.At*1e6, at), Value: s.Value, Text: s.Text})
 		}
 		for _, h := range f.Histograms {
-			t := r.track(in.Target, f.Name, f.Type, h.Labels)
+			t := r.tracks.Track(in.Target, f.Name, f.Type, h.Labels)
 			t.Hists = append(t.Hists, adapter.HistPoint{At: at, Hist: h})
 		}
 		for _, n := range f.NaN {
-			r.track(in.Target, f.Name, f.Type, n.Labels).NaN++
+			r.tracks.Track(in.Target, f.Name, f.Type, n.Labels).NaN++
 		}
 	}
-}
-
-func (r *reader) track(target, family string, kind exposition.Type, ls exposition.Labels) *adapter.Track {
-	key := target + "\xff" + family + "\xff" + ls.Key()
-	t := r.tracks[key]
-	if t == nil {
-		t = &adapter.Track{Target: target, Family: family, Type: kind, Labels: ls}
-		r.tracks[key] = t
-		r.scene.Tracks = append(r.scene.Tracks, t)
-	}
-	return t
 }
 
 func (r *reader) json(in Input, src *Source, b []byte) {
@@ -213,14 +203,7 @@ func (r *reader) queries(source, text string) {
 
 // understand lets the adapters read what is theirs.
 func (r *reader) understand() {
-	for _, t := range r.scene.Tracks {
-		for i := range adapters {
-			if a := &adapters[i]; a.Owns(t.Family) {
-				r.scene.Readings = append(r.scene.Readings, a.Read(t)...)
-				break
-			}
-		}
-	}
+	r.scene.Readings = dialects.Read(r.scene.Tracks)
 	loneRanks(r.scene.Readings)
 	r.scene.Readings = adapter.Best(r.scene.Readings)
 }

@@ -14,7 +14,7 @@ func (r *reader) table(in Input, src *Source, b []byte) bool {
 		if p.At == 0 {
 			p.At = in.At
 		}
-		t := r.track(in.Target, family, exposition.Unknown, ls)
+		t := r.tracks.Track(in.Target, family, exposition.Unknown, ls)
 		t.Points = append(t.Points, p)
 	})
 	src.Kind = kind

@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/parser"
 
+	"github.com/whylate/whylate/adapter/dialects"
 	"github.com/whylate/whylate/exposition"
 	"github.com/whylate/whylate/signals"
 )
@@ -112,10 +113,8 @@ func (s *Scene) lacking(producer, family string) (targets []string) {
 }
 
 func producerOf(family string) string {
-	for i := range adapters {
-		if adapters[i].Owns(family) {
-			return adapters[i].Producer
-		}
+	if a := dialects.Of(family); a != nil {
+		return a.Producer
 	}
 	return ""
 }

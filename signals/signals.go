@@ -115,6 +115,19 @@ func Named(producer, family string) []Match {
 	return byNative[producer+"\xff"+canonical(family)]
 }
 
+// Sent is the signal that some producer sends under a native family name, nil where none does. Where it is several, their series are the most.
+func Sent(family string) (most *Signal) {
+	family = canonical(family)
+	for i := range registry {
+		for k := range registry[i].From {
+			if registry[i].From[k].Name == family && (most == nil || registry[i].Series > most.Series) {
+				most = &registry[i]
+			}
+		}
+	}
+	return most
+}
+
 func canonical(family string) string {
 	if rest, ok := strings.CutPrefix(family, "ray_"); ok {
 		for _, p := range []string{"vllm", "sglang"} {

@@ -48,6 +48,9 @@ func New(svc api.Service, opts Options) *Handler {
 	h.handle("/healthz", Public, h.healthz)
 	h.handle("/readyz", Public, h.readyz)
 	h.handle("/metrics", Viewer, h.metrics.handler.ServeHTTP)
+	if opts.PromQL != nil {
+		h.mux.HandleFunc(promql, h.promql)
+	}
 	h.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		writeProblem(w, &refusal{http.StatusNotFound, api.CodeNoRoute, "there is nothing at " + shown(r.URL.Path), "GET " + base + "/openapi.json lists what there is"})
 	})

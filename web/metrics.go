@@ -17,6 +17,7 @@ type metrics struct {
 	streams  prometheus.Gauge
 	lost     prometheus.Counter
 	panics   prometheus.Counter
+	all      prometheus.Gatherer
 	handler  http.Handler
 }
 
@@ -36,6 +37,7 @@ func newMetrics(more prometheus.Gatherer) *metrics {
 	if more != nil {
 		all = append(all, more)
 	}
+	m.all = all
 	m.handler = promhttp.HandlerFor(all, promhttp.HandlerOpts{EnableOpenMetrics: true, ErrorHandling: promhttp.ContinueOnError})
 	return m
 }

@@ -3,6 +3,7 @@ package web
 import (
 	"context"
 	"log/slog"
+	"net/http"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -14,6 +15,7 @@ type Options struct {
 	Hosts    []string            // without tokens: names, beside localhost and plain addresses, by which this server may be called
 	Log      *slog.Logger        // one line a request, and every panic; nil: slog.Default()
 	Gatherer prometheus.Gatherer // further metrics for /metrics; may be nil
+	PromQL   http.Handler        // answers below /prometheus/; nil: nothing is there
 	// Ready says why the server cannot do its work yet, or any more: its log is not recovered, it is overloaded. Nil: it is always ready.
 	Ready func(context.Context) error
 

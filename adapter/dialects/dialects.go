@@ -1,0 +1,52 @@
+// Package dialects knows all adapters: it says whose a family is, puts series together as tracks, and has each track read by its adapter.
+package dialects
+
+import (
+	"github.com/whylate/whylate/adapter"
+	"github.com/whylate/whylate/adapter/dcgm"
+	"github.com/whylate/whylate/adapter/dynamo"
+	"github.com/whylate/whylate/adapter/litellm"
+	"github.com/whylate/whylate/adapter/llamacpp"
+	"github.com/whylate/whylate/adapter/sglang"
+	"github.com/whylate/whylate/adapter/tgi"
+	"github.com/whylate/whylate/adapter/trtllm"
+	"github.com/whylate/whylate/adapter/vllm"
+	"github.com/whylate/whylate/signals"
+)
+
+// All are asked in this order whose a family is. TensorRT-LLM comes last: its older servers use names without a prefix.
+var All = []adapter.Adapter{
+	vllm.Metrics, sglang.Metrics, tgi.Metrics, llamacpp.Metrics, dynamo.Metrics, litellm.Metrics, dcgm.Exporter, dcgm.SMI, trtllm.Metrics,
+}
+
+// Of is the adapter of a family, nil where nobody owns it.
+func Of(family string) *adapter.Adapter {
+	for i := range All {
+		if All[i].Owns(family) {
+			return &All[i]
+		}
+	}
+	return nil
+}
+
+// Read lets the adapters read what is theirs.
+func Read(tracks []*adapter.Track) (rs []*adapter.Reading) {
+	for _, t := range tracks {
+		if a := Of(t.Family); a != nil {
+			rs = append(rs, a.Read(t)...)
+		}
+	}
+	return rs
+}
+
+// IsHistogram reports whether a family is known as one, whoever sends it.
+func IsHistogram(family string) bool {
+	for i := range All {
+		for _, m := range signals.Named(All[i].Producer, family) {
+			if m.Signal.Kind == signals.Histogram {
+				return true
+			}
+		}
+	}
+	return false
+}

@@ -127,6 +127,8 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger) (err error) 
 		return err
 	}
 	defer func() { err = errors.Join(err, series.db.Close()) }()
+	devices := &deviceSeries{to: series.db.Appendable("gpu"), log: log}
+	s.OnSample(devices.take)
 	handler := web.New(s, opts)
 
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -141,6 +143,7 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger) (err error) 
 	}
 	part("server", s.Run)
 	part("time series", func(ctx context.Context) error { return series.run(ctx, handler.Gatherer()) })
+	part("samples of GPUs", devices.run)
 	parts.Go(func() { files.Run(ctx, renew.Every, agents.Recheck) })
 	if c.Listen.HTTP != "" {
 		l, err := net.Listen("tcp", c.Listen.HTTP)

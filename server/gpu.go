@@ -6,9 +6,13 @@ import (
 
 	"github.com/whylate/whylate/agent"
 	"github.com/whylate/whylate/gpu"
+	"github.com/whylate/whylate/ingest"
 	"github.com/whylate/whylate/store"
 	"github.com/whylate/whylate/wire"
 )
+
+// OnSample sets who is told what was read of GPUs, also of that which comes from the log. It is to be called before Run, and must not wait.
+func (s *Server) OnSample(told func(ingest.Sample)) { s.hot.a.Samples = told }
 
 // sampleGPUs reads this host's GPUs into the log, as an agent would. What comes within a moment is written at once.
 func (s *Server) sampleGPUs(ctx context.Context) {

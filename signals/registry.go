@@ -226,11 +226,13 @@ var registry = []Signal{
 		{Producer: "dcgm", Name: "DCGM_FI_DEV_GPU_UTIL_RATIO", Times: 0.01, Note: "a whole number from 0 to 100 in spite of its name"},
 		{Producer: "nvidia-smi", Name: "nvidia-smi:utilization.gpu", Times: 0.01},
 		{Producer: "nvml", Name: "nvml:utilization.gpu", Times: 0.01, Note: "over the device's own sample period, 1/6 s to 1 s"},
+		{Producer: "whylate", Name: "sampled_hw_gpu_utilization_ratio", Times: 1},
 	}},
 	{Name: "gpu.memory_busy", Kind: "gauge", Unit: "1", Scope: "device", Path: "gpu", Part: "", Owner: "platform", Question: "In which share of the time was device memory touched? It is no bandwidth.", Keep: "rollup", Series: 8192, Add: "none", Range: &Range{0, 1}, From: []Native{
 		{Producer: "dcgm", Name: "DCGM_FI_DEV_MEM_COPY_UTIL", Times: 0.01},
 		{Producer: "nvidia-smi", Name: "nvidia-smi:utilization.memory", Times: 0.01},
 		{Producer: "nvml", Name: "nvml:utilization.memory", Times: 0.01},
+		{Producer: "whylate", Name: "sampled_gpu_memory_busy_ratio", Times: 1},
 	}},
 	{Name: "gpu.engine_active", Kind: "gauge", Unit: "1", Scope: "device", Path: "gpu", Part: "", Owner: "platform", Question: "In which share of the interval was the compute engine at work?", Keep: "rollup", Series: 8192, Add: "none", Range: &Range{0, 1.05}, From: []Native{
 		{Producer: "dcgm", Name: "DCGM_FI_PROF_GR_ENGINE_ACTIVE", Times: 1, Until: "4.6"},
@@ -257,17 +259,20 @@ var registry = []Signal{
 		{Producer: "nvidia-smi", Name: "nvidia-smi:clocks.current.sm", Times: 1e+06},
 		{Producer: "nvidia-smi", Name: "nvidia-smi:clocks.sm", Times: 1e+06},
 		{Producer: "nvml", Name: "nvml:clock.sm", Times: 1e+06},
+		{Producer: "whylate", Name: "sampled_gpu_clock_sm_hertz", Times: 1},
 	}},
 	{Name: "gpu.clock.sm_max", Kind: "gauge", Unit: "Hz", Scope: "device", Path: "gpu", Part: "", Owner: "platform", Question: "How fast may it run at most?", Keep: "rollup", Series: 8192, Add: "none", Range: &Range{0, 1e+10}, From: []Native{
 		{Producer: "dcgm", Name: "DCGM_FI_DEV_MAX_SM_CLOCK", Times: 1e+06},
 		{Producer: "nvidia-smi", Name: "nvidia-smi:clocks.max.sm", Times: 1e+06},
 		{Producer: "nvml", Name: "nvml:clock.sm.max", Times: 1e+06},
+		{Producer: "whylate", Name: "sampled_gpu_clock_sm_max_hertz", Times: 1},
 	}},
 	{Name: "gpu.clock.memory", Kind: "gauge", Unit: "Hz", Scope: "device", Path: "gpu", Part: "", Owner: "platform", Question: "Has the memory clock fallen? Under load it normally stands still.", Keep: "rollup", Series: 8192, Add: "none", Range: &Range{0, 5e+10}, From: []Native{
 		{Producer: "dcgm", Name: "DCGM_FI_DEV_MEM_CLOCK", Times: 1e+06},
 		{Producer: "nvidia-smi", Name: "nvidia-smi:clocks.current.memory", Times: 1e+06},
 		{Producer: "nvidia-smi", Name: "nvidia-smi:clocks.mem", Times: 1e+06},
 		{Producer: "nvml", Name: "nvml:clock.memory", Times: 1e+06},
+		{Producer: "whylate", Name: "sampled_gpu_clock_memory_hertz", Times: 1},
 	}},
 	{Name: "gpu.clock_events", Kind: "gauge", Unit: "{mask}", Scope: "device", Path: "gpu", Part: "", Owner: "platform", Question: "What holds the clocks down? A mask of reasons.", Keep: "detail", Series: 8192, Add: "none", Range: &Range{0, 4.294967295e+09}, From: []Native{
 		{Producer: "dcgm", Name: "DCGM_FI_DEV_CLOCK_THROTTLE_REASONS", Times: 1, Until: "4.6"},
@@ -275,6 +280,7 @@ var registry = []Signal{
 		{Producer: "nvidia-smi", Name: "nvidia-smi:clocks_throttle_reasons.active", Times: 1, Until: "535"},
 		{Producer: "nvidia-smi", Name: "nvidia-smi:clocks_event_reasons.active", Times: 1},
 		{Producer: "nvml", Name: "nvml:clocks_event_reasons", Times: 1},
+		{Producer: "whylate", Name: "sampled_gpu_clock_events", Times: 1},
 	}},
 	{Name: "gpu.clock_event_samples", Kind: "gauge", Unit: "{sample}", Scope: "device", Path: "gpu", Part: "", Owner: "platform", Question: "In how many samples of a window was each reason set?", Keep: "detail", Series: 65536, Add: "none", From: []Native{
 		{Producer: "dcgm", Name: "DCGM_EXP_CLOCK_EVENTS_COUNT", Times: 1, Note: "of a window, though declared counter"},
@@ -283,25 +289,30 @@ var registry = []Signal{
 		{Producer: "dcgm", Name: "DCGM_FI_DEV_POWER_VIOLATION", Times: 1e-09, Note: "nanoseconds, whatever its help says"},
 		{Producer: "dcgm", Name: "DCGM_FI_DEV_CLOCKS_EVENT_REASON_SW_POWER_CAP_NS", Times: 1e-09},
 		{Producer: "nvml", Name: "nvml:field.74", Times: 1e-09},
+		{Producer: "whylate", Name: "sampled_gpu_throttled_power_seconds_total", Times: 1},
 	}},
 	{Name: "gpu.throttled.thermal", Kind: "counter", Unit: "s", Scope: "device", Path: "gpu", Part: "", Owner: "platform", Question: "For how long did heat hold the clocks down?", Keep: "rollup", Series: 8192, Add: "none", Fastest: 1.05, From: []Native{
 		{Producer: "dcgm", Name: "DCGM_FI_DEV_THERMAL_VIOLATION", Times: 1e-09, Note: "nanoseconds, whatever its help says"},
 		{Producer: "dcgm", Name: "DCGM_FI_DEV_CLOCKS_EVENT_REASON_SW_THERM_SLOWDOWN_NS", Times: 1e-09},
 		{Producer: "nvml", Name: "nvml:field.75", Times: 1e-09, Until: "545", Note: "heat of any kind"},
 		{Producer: "nvml", Name: "nvml:field.269", Times: 1e-09},
+		{Producer: "whylate", Name: "sampled_gpu_throttled_thermal_seconds_total", Times: 1},
 	}},
 	{Name: "gpu.throttled.thermal_hardware", Kind: "counter", Unit: "s", Scope: "device", Path: "gpu", Part: "", Owner: "platform", Question: "For how long did the hardware protect itself from heat?", Keep: "rollup", Series: 8192, Add: "none", Fastest: 1.05, From: []Native{
 		{Producer: "dcgm", Name: "DCGM_FI_DEV_CLOCKS_EVENT_REASON_HW_THERM_SLOWDOWN_NS", Times: 1e-09},
 		{Producer: "nvml", Name: "nvml:field.270", Times: 1e-09},
+		{Producer: "whylate", Name: "sampled_gpu_throttled_thermal_hardware_seconds_total", Times: 1},
 	}},
 	{Name: "gpu.throttled.power_brake", Kind: "counter", Unit: "s", Scope: "device", Path: "gpu", Part: "", Owner: "platform", Question: "For how long did the rack or its supply brake it?", Keep: "rollup", Series: 8192, Add: "none", Fastest: 1.05, From: []Native{
 		{Producer: "dcgm", Name: "DCGM_FI_DEV_CLOCKS_EVENT_REASON_HW_POWER_BRAKE_SLOWDOWN_NS", Times: 1e-09},
 		{Producer: "nvml", Name: "nvml:field.271", Times: 1e-09},
+		{Producer: "whylate", Name: "sampled_gpu_throttled_power_brake_seconds_total", Times: 1},
 	}},
 	{Name: "gpu.xid", Kind: "gauge", Unit: "{xid}", Scope: "device", Path: "gpu", Part: "", Owner: "platform", Question: "Which error did the driver report last? A number, no count; it stays until the next one.", Keep: "detail", Series: 8192, Add: "none", Range: &Range{0, 9999}, From: []Native{
 		{Producer: "dcgm", Name: "DCGM_FI_DEV_XID_ERRORS", Times: 1, Until: "4.6"},
 		{Producer: "dcgm", Name: "DCGM_FI_DEV_XID_ERROR", Times: 1},
 		{Producer: "nvml", Name: "nvml:xid", Times: 1, Note: "of those that came while it was watched; 0 = none did"},
+		{Producer: "whylate", Name: "sampled_gpu_xid", Times: 1},
 	}},
 	{Name: "gpu.xid_count", Kind: "gauge", Unit: "{error}", Scope: "device", Path: "gpu", Part: "", Owner: "platform", Question: "How often did each error come in a window?", Keep: "detail", Series: 65536, Add: "none", From: []Native{
 		{Producer: "dcgm", Name: "DCGM_EXP_XID_ERRORS_COUNT", Times: 1, Note: "of a window, though declared counter"},
@@ -313,12 +324,14 @@ var registry = []Signal{
 		{Producer: "nvidia-smi", Name: "nvidia-smi:power.draw.average", Times: 1},
 		{Producer: "nvml", Name: "nvml:power.usage", Times: 0.001, Note: "of the last second, or of the moment on GA100 and older boards"},
 		{Producer: "nvml", Name: "nvml:field.185", Times: 0.001, Note: "of the last second"},
+		{Producer: "whylate", Name: "sampled_gpu_power_watts", Times: 1},
 	}},
 	{Name: "gpu.power_instant", Kind: "gauge", Unit: "W", Scope: "device", Path: "gpu", Part: "", Owner: "platform", Question: "How much does the board draw at this moment?", Keep: "detail", Series: 8192, Add: "none", Range: &Range{0, 5000}, From: []Native{
 		{Producer: "dcgm", Name: "DCGM_FI_DEV_POWER_USAGE_INSTANT", Times: 1, Until: "4.6"},
 		{Producer: "dcgm", Name: "DCGM_FI_DEV_BOARD_POWER_RAW_WATTS", Times: 1},
 		{Producer: "nvidia-smi", Name: "nvidia-smi:power.draw.instant", Times: 1},
 		{Producer: "nvml", Name: "nvml:field.186", Times: 0.001},
+		{Producer: "whylate", Name: "sampled_gpu_power_instant_watts", Times: 1},
 	}},
 	{Name: "gpu.power_limit", Kind: "gauge", Unit: "W", Scope: "device", Path: "gpu", Part: "", Owner: "platform", Question: "At which draw is it held down?", Keep: "rollup", Series: 8192, Add: "none", Range: &Range{0, 5000}, From: []Native{
 		{Producer: "dcgm", Name: "DCGM_FI_DEV_ENFORCED_POWER_LIMIT", Times: 1, Until: "4.6"},
@@ -326,48 +339,57 @@ var registry = []Signal{
 		{Producer: "nvidia-smi", Name: "nvidia-smi:power.limit", Times: 1},
 		{Producer: "nvidia-smi", Name: "nvidia-smi:enforced.power.limit", Times: 1},
 		{Producer: "nvml", Name: "nvml:power.limit.enforced", Times: 0.001},
+		{Producer: "whylate", Name: "sampled_gpu_power_limit_watts", Times: 1},
 	}},
 	{Name: "gpu.energy", Kind: "counter", Unit: "J", Scope: "device", Path: "gpu", Part: "", Owner: "platform", Question: "How much energy did a token cost?", Keep: "rollup", Series: 8192, Add: "sum", Fastest: 5000, From: []Native{
 		{Producer: "dcgm", Name: "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", Times: 0.001, Note: "since the driver was loaded"},
 		{Producer: "nvml", Name: "nvml:energy", Times: 0.001, Note: "since the driver was loaded"},
+		{Producer: "whylate", Name: "sampled_gpu_energy_joules_total", Times: 1},
 	}},
 	{Name: "gpu.temperature", Kind: "gauge", Unit: "Cel", Scope: "device", Path: "gpu", Part: "", Owner: "platform", Question: "How hot is the chip?", Keep: "rollup", Series: 8192, Add: "none", Range: &Range{-50, 200}, From: []Native{
 		{Producer: "dcgm", Name: "DCGM_FI_DEV_GPU_TEMP", Times: 1, Until: "4.6"},
 		{Producer: "dcgm", Name: "DCGM_FI_DEV_GPU_TEMP_CELSIUS", Times: 1},
 		{Producer: "nvidia-smi", Name: "nvidia-smi:temperature.gpu", Times: 1},
 		{Producer: "nvml", Name: "nvml:temperature.gpu", Times: 1},
+		{Producer: "whylate", Name: "sampled_gpu_temperature_celsius", Times: 1},
 	}},
 	{Name: "gpu.memory_temperature", Kind: "gauge", Unit: "Cel", Scope: "device", Path: "gpu", Part: "", Owner: "platform", Question: "How hot is its memory?", Keep: "rollup", Series: 8192, Add: "none", Range: &Range{-50, 200}, From: []Native{
 		{Producer: "dcgm", Name: "DCGM_FI_DEV_MEMORY_TEMP", Times: 1, Until: "4.6"},
 		{Producer: "dcgm", Name: "DCGM_FI_DEV_MEMORY_TEMP_CELSIUS", Times: 1},
 		{Producer: "nvidia-smi", Name: "nvidia-smi:temperature.memory", Times: 1},
 		{Producer: "nvml", Name: "nvml:field.82", Times: 1},
+		{Producer: "whylate", Name: "sampled_gpu_memory_temperature_celsius", Times: 1},
 	}},
 	{Name: "gpu.temperature_margin", Kind: "gauge", Unit: "Cel", Scope: "device", Path: "gpu", Part: "", Owner: "platform", Question: "How far is it from the nearest slowdown?", Keep: "rollup", Series: 8192, Add: "none", Range: &Range{-200, 200}, From: []Native{
 		{Producer: "dcgm", Name: "DCGM_FI_DEV_GPU_TEMP_LIMIT", Times: 1, Until: "4.6"},
 		{Producer: "dcgm", Name: "DCGM_FI_DEV_GPU_TEMP_MARGIN_CELSIUS", Times: 1},
 		{Producer: "nvidia-smi", Name: "nvidia-smi:temperature.gpu.tlimit", Times: 1},
 		{Producer: "nvml", Name: "nvml:temperature.margin", Times: 1},
+		{Producer: "whylate", Name: "sampled_gpu_temperature_margin_celsius", Times: 1},
 	}},
 	{Name: "hw.gpu.memory.usage", Kind: "gauge", Unit: "By", Scope: "device", Path: "gpu", Part: "", Owner: "platform", Question: "How much device memory is taken? An engine takes its share at start, so it is no use of the KV cache.", Keep: "rollup", Series: 8192, Add: "sum", Range: &Range{0, 1e+13}, From: []Native{
 		{Producer: "dcgm", Name: "DCGM_FI_DEV_FB_USED", Times: 1.048576e+06},
 		{Producer: "nvidia-smi", Name: "nvidia-smi:memory.used", Times: 1.048576e+06},
 		{Producer: "nvml", Name: "nvml:memory.used", Times: 1, Note: "without what the driver keeps, where it tells them apart"},
+		{Producer: "whylate", Name: "sampled_hw_gpu_memory_usage_bytes", Times: 1},
 	}},
 	{Name: "gpu.memory_free", Kind: "gauge", Unit: "By", Scope: "device", Path: "gpu", Part: "", Owner: "platform", Question: "How much device memory is left?", Keep: "rollup", Series: 8192, Add: "sum", Range: &Range{0, 1e+13}, From: []Native{
 		{Producer: "dcgm", Name: "DCGM_FI_DEV_FB_FREE", Times: 1.048576e+06},
 		{Producer: "nvidia-smi", Name: "nvidia-smi:memory.free", Times: 1.048576e+06},
 		{Producer: "nvml", Name: "nvml:memory.free", Times: 1},
+		{Producer: "whylate", Name: "sampled_gpu_memory_free_bytes", Times: 1},
 	}},
 	{Name: "gpu.memory_reserved", Kind: "gauge", Unit: "By", Scope: "device", Path: "gpu", Part: "", Owner: "platform", Question: "How much of it does the driver keep?", Keep: "detail", Series: 8192, Add: "sum", Range: &Range{0, 1e+13}, From: []Native{
 		{Producer: "dcgm", Name: "DCGM_FI_DEV_FB_RESERVED", Times: 1.048576e+06},
 		{Producer: "nvidia-smi", Name: "nvidia-smi:memory.reserved", Times: 1.048576e+06},
 		{Producer: "nvml", Name: "nvml:memory.reserved", Times: 1},
+		{Producer: "whylate", Name: "sampled_gpu_memory_reserved_bytes", Times: 1},
 	}},
 	{Name: "hw.gpu.memory.limit", Kind: "gauge", Unit: "By", Scope: "device", Path: "gpu", Part: "", Owner: "platform", Question: "How much device memory is there?", Keep: "rollup", Series: 8192, Add: "sum", Range: &Range{0, 1e+13}, From: []Native{
 		{Producer: "dcgm", Name: "DCGM_FI_DEV_FB_TOTAL", Times: 1.048576e+06},
 		{Producer: "nvidia-smi", Name: "nvidia-smi:memory.total", Times: 1.048576e+06},
 		{Producer: "nvml", Name: "nvml:memory.total", Times: 1},
+		{Producer: "whylate", Name: "sampled_hw_gpu_memory_limit_bytes", Times: 1},
 	}},
 	{Name: "hw.gpu.memory.utilization", Kind: "gauge", Unit: "1", Scope: "device", Path: "gpu", Part: "", Owner: "platform", Question: "Which share of the device memory is taken?", Keep: "rollup", Series: 8192, Add: "none", Range: &Range{0, 1}, From: []Native{
 		{Producer: "dcgm", Name: "DCGM_FI_DEV_FB_USED_PERCENT", Times: 1, Until: "4.6", Note: "0 to 1 in spite of its name"},
@@ -376,10 +398,12 @@ var registry = []Signal{
 	{Name: "gpu.pcie.tx", Kind: "gauge", Unit: "By/s", Scope: "device", Path: "gpu", Part: "", Owner: "platform", Question: "How fast does the GPU send to the host?", Keep: "rollup", Series: 8192, Add: "none", Range: &Range{0, 1e+12}, From: []Native{
 		{Producer: "dcgm", Name: "DCGM_FI_PROF_PCIE_TX_BYTES", Times: 1, Note: "a rate, though often declared counter"},
 		{Producer: "nvml", Name: "nvml:pcie.tx", Times: 1000, Note: "over 20 ms, read every 10 s"},
+		{Producer: "whylate", Name: "sampled_gpu_pcie_tx_bytes_per_second", Times: 1},
 	}},
 	{Name: "gpu.pcie.rx", Kind: "gauge", Unit: "By/s", Scope: "device", Path: "gpu", Part: "", Owner: "platform", Question: "How fast does the host send to the GPU?", Keep: "rollup", Series: 8192, Add: "none", Range: &Range{0, 1e+12}, From: []Native{
 		{Producer: "dcgm", Name: "DCGM_FI_PROF_PCIE_RX_BYTES", Times: 1, Note: "a rate, though often declared counter"},
 		{Producer: "nvml", Name: "nvml:pcie.rx", Times: 1000, Note: "over 20 ms, read every 10 s"},
+		{Producer: "whylate", Name: "sampled_gpu_pcie_rx_bytes_per_second", Times: 1},
 	}},
 	{Name: "gpu.pcie.sent", Kind: "counter", Unit: "By", Scope: "device", Path: "gpu", Part: "", Owner: "platform", Question: "How much did the GPU send to the host?", Keep: "rollup", Series: 8192, Add: "sum", Fastest: 1e+12, From: []Native{
 		{Producer: "dcgm", Name: "DCGM_FI_PROF_PCIE_TX_BYTES_TOTAL", Times: 1},
@@ -391,6 +415,7 @@ var registry = []Signal{
 		{Producer: "dcgm", Name: "DCGM_FI_DEV_PCIE_REPLAY_COUNTER", Times: 1, Until: "4.6"},
 		{Producer: "dcgm", Name: "DCGM_FI_DEV_PCIE_REPLAY_TOTAL", Times: 1},
 		{Producer: "nvml", Name: "nvml:field.94", Times: 1},
+		{Producer: "whylate", Name: "sampled_gpu_pcie_replays_total", Times: 1},
 	}},
 	{Name: "gpu.nvlink.tx", Kind: "gauge", Unit: "By/s", Scope: "device", Path: "gpu", Part: "", Owner: "platform", Question: "How fast does the GPU send to its peers?", Keep: "rollup", Series: 8192, Add: "none", Range: &Range{0, 1e+13}, From: []Native{
 		{Producer: "dcgm", Name: "DCGM_FI_PROF_NVLINK_TX_BYTES", Times: 1, Note: "a rate, though often declared counter"},
@@ -412,57 +437,72 @@ var registry = []Signal{
 		{Producer: "dcgm", Name: "DCGM_FI_DEV_ECC_SBE_VOL_TOTAL", Times: 1},
 		{Producer: "nvidia-smi", Name: "nvidia-smi:ecc.errors.corrected.volatile.total", Times: 1},
 		{Producer: "nvml", Name: "nvml:ecc.corrected.volatile", Times: 1},
+		{Producer: "whylate", Name: "sampled_gpu_ecc_corrected_total", Times: 1},
 	}},
 	{Name: "gpu.ecc.uncorrected", Kind: "counter", Unit: "{error}", Scope: "device", Path: "gpu", Part: "", Owner: "platform", Question: "How many could not be?", Keep: "rollup", Series: 8192, Add: "sum", From: []Native{
 		{Producer: "dcgm", Name: "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", Times: 1},
 		{Producer: "nvidia-smi", Name: "nvidia-smi:ecc.errors.uncorrected.volatile.total", Times: 1},
 		{Producer: "nvml", Name: "nvml:ecc.uncorrected.volatile", Times: 1},
+		{Producer: "whylate", Name: "sampled_gpu_ecc_uncorrected_total", Times: 1},
 	}},
 	{Name: "gpu.row_remap_failed", Kind: "gauge", Unit: "{flag}", Scope: "device", Path: "gpu", Part: "", Owner: "platform", Question: "Is the board to be replaced?", Keep: "detail", Series: 8192, Add: "none", Range: &Range{0, 1}, From: []Native{
 		{Producer: "dcgm", Name: "DCGM_FI_DEV_ROW_REMAP_FAILURE", Times: 1, Until: "4.6"},
 		{Producer: "dcgm", Name: "DCGM_FI_DEV_ROW_REMAP_FAILED", Times: 1},
 		{Producer: "nvml", Name: "nvml:remapped_rows.failure", Times: 1},
+		{Producer: "whylate", Name: "sampled_gpu_row_remap_failed", Times: 1},
 	}},
 	{Name: "gpu.clock.memory_max", Kind: "gauge", Unit: "Hz", Scope: "device", Path: "gpu", Part: "", Owner: "platform", Question: "How fast may its memory run at most?", Keep: "rollup", Series: 8192, Add: "none", Range: &Range{0, 5e+10}, From: []Native{
 		{Producer: "nvidia-smi", Name: "nvidia-smi:clocks.max.memory", Times: 1e+06},
 		{Producer: "nvml", Name: "nvml:clock.memory.max", Times: 1e+06},
+		{Producer: "whylate", Name: "sampled_gpu_clock_memory_max_hertz", Times: 1},
 	}},
 	{Name: "gpu.performance_state", Kind: "gauge", Unit: "{state}", Scope: "device", Path: "gpu", Part: "", Owner: "platform", Question: "In which state of performance is it? 0 is the fastest.", Keep: "rollup", Series: 8192, Add: "none", Range: &Range{0, 15}, From: []Native{
 		{Producer: "nvidia-smi", Name: "nvidia-smi:pstate", Times: 1},
 		{Producer: "nvml", Name: "nvml:pstate", Times: 1},
+		{Producer: "whylate", Name: "sampled_gpu_performance_state", Times: 1},
 	}},
 	{Name: "gpu.pcie.link_generation", Kind: "gauge", Unit: "{generation}", Scope: "device", Path: "gpu", Part: "", Owner: "platform", Question: "Which generation does the PCIe link run at? It falls while the GPU idles, so judge it under load.", Keep: "rollup", Series: 8192, Add: "none", Range: &Range{0, 64}, From: []Native{
 		{Producer: "nvidia-smi", Name: "nvidia-smi:pcie.link.gen.current", Times: 1},
 		{Producer: "nvml", Name: "nvml:pcie.link.generation", Times: 1},
+		{Producer: "whylate", Name: "sampled_gpu_pcie_link_generation", Times: 1},
 	}},
 	{Name: "gpu.pcie.link_generation_max", Kind: "gauge", Unit: "{generation}", Scope: "device", Path: "gpu", Part: "", Owner: "platform", Question: "Which generation could it run at?", Keep: "rollup", Series: 8192, Add: "none", Range: &Range{0, 64}, From: []Native{
 		{Producer: "nvidia-smi", Name: "nvidia-smi:pcie.link.gen.max", Times: 1},
 		{Producer: "nvml", Name: "nvml:pcie.link.generation.max", Times: 1},
+		{Producer: "whylate", Name: "sampled_gpu_pcie_link_generation_max", Times: 1},
 	}},
 	{Name: "gpu.pcie.link_width", Kind: "gauge", Unit: "{lane}", Scope: "device", Path: "gpu", Part: "", Owner: "platform", Question: "How many lanes does the PCIe link use?", Keep: "rollup", Series: 8192, Add: "none", Range: &Range{0, 64}, From: []Native{
 		{Producer: "nvidia-smi", Name: "nvidia-smi:pcie.link.width.current", Times: 1},
 		{Producer: "nvml", Name: "nvml:pcie.link.width", Times: 1},
+		{Producer: "whylate", Name: "sampled_gpu_pcie_link_width", Times: 1},
 	}},
 	{Name: "gpu.pcie.link_width_max", Kind: "gauge", Unit: "{lane}", Scope: "device", Path: "gpu", Part: "", Owner: "platform", Question: "How many could it use?", Keep: "rollup", Series: 8192, Add: "none", Range: &Range{0, 64}, From: []Native{
 		{Producer: "nvidia-smi", Name: "nvidia-smi:pcie.link.width.max", Times: 1},
 		{Producer: "nvml", Name: "nvml:pcie.link.width.max", Times: 1},
+		{Producer: "whylate", Name: "sampled_gpu_pcie_link_width_max", Times: 1},
 	}},
 	{Name: "gpu.nvlink.sent", Kind: "counter", Unit: "By", Scope: "device", Path: "gpu", Part: "", Owner: "platform", Question: "How much did the GPU send to its peers, over all links?", Keep: "rollup", Series: 8192, Add: "sum", Fastest: 1e+13, From: []Native{
 		{Producer: "nvml", Name: "nvml:field.138", Times: 1024},
+		{Producer: "whylate", Name: "sampled_gpu_nvlink_sent_bytes_total", Times: 1},
 	}},
 	{Name: "gpu.nvlink.received", Kind: "counter", Unit: "By", Scope: "device", Path: "gpu", Part: "", Owner: "platform", Question: "How much did its peers send to the GPU, over all links?", Keep: "rollup", Series: 8192, Add: "sum", Fastest: 1e+13, From: []Native{
 		{Producer: "nvml", Name: "nvml:field.139", Times: 1024},
+		{Producer: "whylate", Name: "sampled_gpu_nvlink_received_bytes_total", Times: 1},
 	}},
 	{Name: "gpu.nvlink.links_active", Kind: "gauge", Unit: "{link}", Scope: "device", Path: "gpu", Part: "", Owner: "platform", Question: "How many of its links are up?", Keep: "rollup", Series: 8192, Add: "none", Range: &Range{0, 64}, From: []Native{
 		{Producer: "nvml", Name: "nvml:nvlink.active", Times: 1},
+		{Producer: "whylate", Name: "sampled_gpu_nvlink_links_active", Times: 1},
 	}},
 	{Name: "gpu.pages_retired", Kind: "gauge", Unit: "{page}", Scope: "device", Path: "gpu", Part: "", Owner: "platform", Question: "How many pages of memory were taken out of use for their errors?", Keep: "rollup", Series: 8192, Add: "none", Range: &Range{0, 1e+06}, From: []Native{
 		{Producer: "nvml", Name: "nvml:pages_retired", Times: 1},
+		{Producer: "whylate", Name: "sampled_gpu_pages_retired", Times: 1},
 	}},
 	{Name: "gpu.rows_remapped", Kind: "gauge", Unit: "{row}", Scope: "device", Path: "gpu", Part: "", Owner: "platform", Question: "How many rows of memory were replaced by spare ones for errors that could not be put right?", Keep: "rollup", Series: 8192, Add: "none", Range: &Range{0, 1e+06}, From: []Native{
 		{Producer: "nvml", Name: "nvml:remapped_rows.uncorrectable", Times: 1},
+		{Producer: "whylate", Name: "sampled_gpu_rows_remapped", Times: 1},
 	}},
 	{Name: "gpu.row_remap_pending", Kind: "gauge", Unit: "{flag}", Scope: "device", Path: "gpu", Part: "", Owner: "platform", Question: "Does a remap of rows wait for a reset?", Keep: "rollup", Series: 8192, Add: "none", Range: &Range{0, 1}, From: []Native{
 		{Producer: "nvml", Name: "nvml:remapped_rows.pending", Times: 1},
+		{Producer: "whylate", Name: "sampled_gpu_row_remap_pending", Times: 1},
 	}},
 }

@@ -16,7 +16,7 @@ import (
 
 // All are asked in this order whose a family is. TensorRT-LLM comes last: its older servers use names without a prefix.
 var All = []adapter.Adapter{
-	vllm.Metrics, sglang.Metrics, tgi.Metrics, llamacpp.Metrics, dynamo.Metrics, litellm.Metrics, dcgm.Exporter, dcgm.SMI, trtllm.Metrics,
+	vllm.Metrics, sglang.Metrics, tgi.Metrics, llamacpp.Metrics, dynamo.Metrics, litellm.Metrics, dcgm.Exporter, dcgm.SMI, dcgm.Sampler, trtllm.Metrics,
 }
 
 // Of is the adapter of a family, nil where nobody owns it.

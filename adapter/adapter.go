@@ -25,6 +25,7 @@ type Track struct {
 	Points []Point     // of everything but histograms, in order
 	Hists  []HistPoint // of a histogram, in order
 	NaN    int         // samples that were no number; they are not among Points
+	Order  []int32     // of each of Points, which of its target's scrapes it came in, from 1; nil where times tell
 }
 
 // Point is a value at a time.

@@ -1,6 +1,10 @@
 package api
 
-import "time"
+import (
+	"time"
+
+	"github.com/whylate/whylate/ledger"
+)
 
 // ChangesQuery selects changes. Zero fields choose all.
 type ChangesQuery struct {
@@ -17,38 +21,25 @@ type ChangeList struct {
 	Recorded []ChangeKind `json:"recorded"`
 }
 
-// ChangeKind says what changed.
-type ChangeKind string
-
-// Kinds of changes. All but the end are seen by comparing an engine incarnation with the one before it of the same deployment, replica
-// and rank.
-const (
-	ChangeRestart ChangeKind = "restart" // a new incarnation; from and to are incarnations
-	ChangeVersion ChangeKind = "version" // the engine's software
-	ChangeProbe   ChangeKind = "probe"   // who records it
-	ChangeModel   ChangeKind = "model"   // what it serves
-	ChangeSetting ChangeKind = "setting" // one setting that the scheduler's decisions depend on
-	ChangeRank    ChangeKind = "rank"    // a data-parallel rank is there that was not, or the other way round
-	ChangeEnd     ChangeKind = "end"     // the engine's process is gone; known as long as what its reader said is not let go
-
-	// Told from outside (POST /api/v1/changes); so may be version, model and setting.
-	ChangeDeployment ChangeKind = "deployment"
-	ChangeWeights    ChangeKind = "weights"   // or their quantisation
-	ChangeAdapter    ChangeKind = "adapter"   // LoRA
-	ChangePrompt     ChangeKind = "prompt"    // a prompt template
-	ChangeRetrieval  ChangeKind = "retrieval" // a retrieval index
-	ChangeOther      ChangeKind = "other"
-)
-
 // Change is one event on the time line.
-type Change struct {
-	At      int64      `json:"at_unix_ns"` // the incarnation's first recorded iteration began: it started before that. Of an end, when it was seen
-	Kind    ChangeKind `json:"kind"`
-	ID      string     `json:"id,omitempty"`   // of one that was told: told again under it, it is the same
-	Engine  string     `json:"engine"`         // the incarnation that it came with; of an end, that ended
-	Subject string     `json:"subject"`        // the setting's name; of other kinds deployment/replica/rank
-	From    string     `json:"from,omitempty"` // none: it was not there, or not told
-	To      string     `json:"to,omitempty"`
-	Source  string     `json:"source"` // who says so, with version
-	Text    string     `json:"text"`   // one sentence
-}
+type Change = ledger.Change
+
+// ChangeKind says what changed.
+type ChangeKind = ledger.ChangeKind
+
+// Kinds of changes.
+const (
+	ChangeRestart    = ledger.ChangeRestart
+	ChangeVersion    = ledger.ChangeVersion
+	ChangeProbe      = ledger.ChangeProbe
+	ChangeModel      = ledger.ChangeModel
+	ChangeSetting    = ledger.ChangeSetting
+	ChangeRank       = ledger.ChangeRank
+	ChangeEnd        = ledger.ChangeEnd
+	ChangeDeployment = ledger.ChangeDeployment
+	ChangeWeights    = ledger.ChangeWeights
+	ChangeAdapter    = ledger.ChangeAdapter
+	ChangePrompt     = ledger.ChangePrompt
+	ChangeRetrieval  = ledger.ChangeRetrieval
+	ChangeOther      = ledger.ChangeOther
+)

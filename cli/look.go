@@ -70,6 +70,19 @@ func (l *lookFlags) flags(cmd *cobra.Command) {
 
 // read reads addresses and files into a scene.
 func (e *env) read(ctx context.Context, given []string, l lookFlags) (*look.Scene, error) {
+	zone, err := l.location()
+	if err != nil {
+		return nil, err
+	}
+	inputs, err := e.inputs(ctx, given, l)
+	if err != nil {
+		return nil, err
+	}
+	return look.Read(ctx, inputs, look.Options{Interval: l.interval, Zone: zone, Now: time.Now()})
+}
+
+// inputs are what addresses and files hold.
+func (e *env) inputs(ctx context.Context, given []string, l lookFlags) ([]look.Input, error) {
 	switch {
 	case l.watch < 0 || l.every <= 0 || l.history < 0 || l.interval < 0:
 		return nil, usageError{fmt.Errorf("--for, --history and --interval take 0 or more, --every a time above 0")}
@@ -77,10 +90,6 @@ func (e *env) read(ctx context.Context, given []string, l lookFlags) (*look.Scen
 		return nil, usageError{fmt.Errorf("give --token-file or --user, not both")}
 	case (l.certFile == "") != (l.keyFile == ""):
 		return nil, usageError{fmt.Errorf("--cert-file and --key-file belong together")}
-	}
-	zone, err := l.location()
-	if err != nil {
-		return nil, err
 	}
 	ask, err := l.address()
 	if err != nil {
@@ -117,7 +126,7 @@ func (e *env) read(ctx context.Context, given []string, l lookFlags) (*look.Scen
 	if len(inputs) == 0 {
 		return nil, fmt.Errorf("%w in %s", errNoSource, exposition.Printable(strings.Join(given, " "), 200))
 	}
-	return look.Read(ctx, inputs, look.Options{Interval: l.interval, Zone: zone, Now: time.Now()})
+	return inputs, nil
 }
 
 // location is the zone of times in logs; nil where none is given.

@@ -82,6 +82,11 @@ func (ls Labels) Without(names ...string) Labels {
 	return slices.DeleteFunc(slices.Clone(ls), func(l Label) bool { return slices.Contains(names, l.Name) })
 }
 
+// Of are those of the labels that have one of these names.
+func (ls Labels) Of(names ...string) Labels {
+	return slices.DeleteFunc(slices.Clone(ls), func(l Label) bool { return !slices.Contains(names, l.Name) })
+}
+
 // Key is a text that two sets of labels share only if they are equal.
 func (ls Labels) Key() string {
 	var b strings.Builder

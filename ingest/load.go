@@ -1,123 +1,116 @@
 package ingest
 
 import (
-	"archive/zip"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
 
+	"github.com/whylate/whylate/bundle"
 	"github.com/whylate/whylate/wire"
 )
 
 // Progress is told how many bytes of how many have been read; it may be nil.
 type Progress func(read, total int64)
 
-// Load reads captures, rings, directories of them and zipped run bundles into a, in the order given. A file that cannot be read at all is an error
-// by name; a damaged one is read as far as it goes, and its damage becomes gap records.
+// Load reads captures, rings, and folders and run bundles of them into a, in the order given. A file that cannot be read at all is an error by
+// name; a damaged one is read as far as it goes, and its damage becomes gap records, as do the members of a bundle that cannot be read.
 func (a *Assembler) Load(paths []string, now int64, progress Progress) error {
-	files, err := expand(paths)
-	if err != nil {
-		return err
+	var files []recording
+	for _, p := range paths {
+		found, done, err := expand(p)
+		if err != nil {
+			return err
+		}
+		defer done()
+		files = append(files, found...)
 	}
 	var total, before int64
 	for _, f := range files {
-		if info, err := os.Stat(f); err == nil {
-			total += info.Size()
-		}
+		total += f.size
 	}
 	for _, f := range files {
-		done := func(read int64) {
+		err := a.load(f, now, func(read int64) {
 			if progress != nil {
 				progress(before+read, total)
 			}
-		}
-		var err error
-		switch filepath.Ext(f) {
-		case ".ring":
-			_, err = wire.CopyRings([]string{f}, a, now)
-		case ".zip":
-			err = a.loadZip(f, done)
-		default:
-			err = a.loadCapture(f, done)
+		})
+		if err != nil && f.member && len(files) > 1 {
+			err = a.Gap(noSource, wire.Gap{Why: err.Error()})
 		}
 		if err != nil {
 			return err
 		}
-		if info, err := os.Stat(f); err == nil {
-			before += info.Size()
-		}
+		before += f.size
 	}
 	return nil
 }
 
-// expand replaces directories by the captures in them, or if there are none by their rings.
-func expand(paths []string) ([]string, error) {
-	var files []string
-	for _, p := range paths {
-		info, err := os.Stat(p)
-		if err != nil {
-			return nil, fmt.Errorf("read %s: %w", p, err)
-		}
-		if !info.IsDir() {
-			files = append(files, p)
-			continue
-		}
-		found, _ := filepath.Glob(filepath.Join(p, "*.wlc"))
-		if len(found) == 0 {
-			found, _ = filepath.Glob(filepath.Join(p, "*.ring"))
-		}
-		if len(found) == 0 {
-			return nil, fmt.Errorf("read %s: no capture (*.wlc) and no ring (*.ring) in this directory", p)
-		}
-		slices.Sort(found)
-		files = append(files, found...)
-	}
-	return files, nil
+// recording is a capture or a ring.
+type recording struct {
+	name   string
+	size   int64
+	open   func() (io.ReadCloser, error)
+	ring   bool
+	member bool // of a bundle: one that cannot be read does not cost the others
 }
 
-func (a *Assembler) loadCapture(path string, progress func(int64)) error {
-	file, err := os.Open(path)
-	if err != nil {
-		return fmt.Errorf("read capture: %w", err)
-	}
-	defer file.Close()
-	return ReadCapture(&countingReader{in: file, progress: progress}, path, a)
+func file(path string, size int64) recording {
+	return recording{name: path, size: size, ring: filepath.Ext(path) == ".ring", open: func() (io.ReadCloser, error) { return os.Open(path) }}
 }
 
-// loadZip reads the captures of a run bundle that is packed as a zip. Nothing is unpacked onto disk, and a capture reads no
-// more than its blocks say, so a bomb has no room to go off.
-func (a *Assembler) loadZip(path string, progress func(int64)) error {
-	z, err := zip.OpenReader(path)
+// expand is what there is to read at a path: the file itself, or the captures of a folder or bundle, or if there are none its rings.
+func expand(path string) (files []recording, done func() error, err error) {
+	info, err := os.Stat(path)
 	if err != nil {
-		return fmt.Errorf("read bundle %s: %w", path, err)
+		return nil, nil, fmt.Errorf("read %s: %w", path, err)
 	}
-	defer z.Close()
-	found := 0
-	var before int64
-	for _, f := range z.File {
-		if filepath.Ext(f.Name) != ".wlc" {
-			continue
-		}
-		found++
-		in, err := f.Open()
-		if err != nil {
-			return fmt.Errorf("read bundle %s: %w", path, err)
-		}
-		err = ReadCapture(in, path+":"+f.Name, a)
-		in.Close()
-		if err != nil {
-			return err
-		}
-		before += int64(f.CompressedSize64)
-		progress(before)
+	if !bundle.Is(path) {
+		return []recording{file(path, info.Size())}, func() error { return nil }, nil
 	}
-	if found == 0 {
-		return fmt.Errorf("read bundle %s: it holds no capture (*.wlc)", path)
+	b, err := bundle.Open(path, bundle.Limits{})
+	if err != nil {
+		return nil, nil, fmt.Errorf("read %w", err)
 	}
-	return nil
+	var rings []recording
+	for _, m := range b.Members {
+		s := recording{name: path + ":" + m.Path, size: m.Size, open: func() (io.ReadCloser, error) { return b.Open(m) }, member: true}
+		switch kind, err := b.Kind(m); {
+		case err != nil && filepath.Ext(m.Path) == ".wlc":
+			s.open = func() (io.ReadCloser, error) { return nil, err }
+			files = append(files, s)
+		case kind == bundle.Capture:
+			files = append(files, s)
+		case kind == bundle.Ring && info.IsDir(): // it is read where it lies
+			rings = append(rings, file(filepath.Join(path, m.Path), m.Size))
+		}
+	}
+	for _, r := range b.Refused {
+		if filepath.Ext(r.Path) == ".wlc" {
+			files = append(files, recording{name: path + ":" + r.Path, open: func() (io.ReadCloser, error) { return nil, errors.New(r.Why) }, member: true})
+		}
+	}
+	if len(files) == 0 {
+		files = rings
+	}
+	if len(files) == 0 {
+		return nil, nil, errors.Join(fmt.Errorf("read %s: no capture (*.wlc) and no ring (*.ring) in it", path), b.Close())
+	}
+	return files, b.Close, nil
+}
+
+func (a *Assembler) load(f recording, now int64, progress func(int64)) error {
+	if f.ring {
+		_, err := wire.CopyRings([]string{f.name}, a, now)
+		return err
+	}
+	in, err := f.open()
+	if err != nil {
+		return fmt.Errorf("%s: %w", f.name, err)
+	}
+	defer in.Close()
+	return ReadCapture(&countingReader{in: in, progress: progress}, f.name, a)
 }
 
 // ReadCapture reads one capture from in into a sink, mostly an [Assembler]; name is what errors and gap records call it.

@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -15,9 +14,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/whylate/whylate/adapter/dialects"
 	"github.com/whylate/whylate/exposition"
-	"github.com/whylate/whylate/signals"
 )
 
 // Address is something to read over HTTP, with what it takes to be let in.
@@ -203,67 +200,3 @@ func explained(u *url.URL, err error) error {
 }
 
 var errNoPrometheus = errors.New("no Prometheus")
-
-// steps of history that are asked for: of counts and gauges so many, of histograms, which are many series each, fewer.
-const (
-	fineSteps   = 288
-	coarseSteps = 24
-)
-
-// history reads what a Prometheus, or whoever speaks its API, has of the registered signals. It is errNoPrometheus where there is none.
-func (a Address) history(ctx context.Context, w Watching) ([]Input, error) {
-	u, err := a.parse()
-	if err != nil {
-		return nil, err
-	}
-	if strings.HasSuffix(u.Path, "/metrics") || w.History == 0 {
-		return nil, errNoPrometheus
-	}
-	base := strings.TrimSuffix(u.String(), "/")
-	var answer struct {
-		Status string   `json:"status"`
-		Data   []string `json:"data"`
-	}
-	b, err := a.get(ctx, base+"/api/v1/label/__name__/values", w)
-	var not *status
-	switch {
-	case errors.As(err, &not):
-		return nil, errNoPrometheus
-	case err != nil:
-		return nil, err
-	case json.Unmarshal(b, &answer) != nil || answer.Status != "success":
-		return nil, errNoPrometheus
-	}
-	end := w.Now()
-	var inputs []Input
-	for _, name := range answer.Data {
-		family := trim(name)
-		hist := family != name && dialects.IsHistogram(family)
-		if producerOf(family) == "" || !hist && producerOf(name) == "" || !registered(family) && !registered(name) {
-			continue
-		}
-		n := fineSteps
-		if hist {
-			n = coarseSteps
-		}
-		step := max(w.History/time.Duration(n), 15*time.Second).Truncate(time.Second)
-		q := url.Values{"query": {fmt.Sprintf("{__name__=%q}", name)}, "start": {stamp(end.Add(-w.History))}, "end": {stamp(end)}, "step": {fmt.Sprintf("%.0f", step.Seconds())}}
-		b, err := a.get(ctx, base+"/api/v1/query_range?"+q.Encode(), w)
-		if err != nil {
-			return inputs, err
-		}
-		inputs = append(inputs, Input{Name: name + " at " + u.Host, Target: u.Host, Open: func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(b)), nil }})
-	}
-	if len(inputs) == 0 {
-		return nil, fmt.Errorf("%s has %d metrics, none of an engine, a gateway or a GPU that is known", u.Redacted(), len(answer.Data))
-	}
-	return inputs, nil
-}
-
-func stamp(t time.Time) string { return fmt.Sprintf("%.3f", float64(t.UnixMilli())/1e3) }
-
-// registered reports whether a family is one of the registry's, whoever sends it.
-func registered(family string) bool {
-	p := producerOf(family)
-	return p != "" && len(signals.Named(p, family)) > 0
-}

@@ -28,6 +28,7 @@ type Log struct {
 	order   order
 	times   times
 	started started
+	starts  starts
 	load    load
 	rows    rows
 	watches []watch
@@ -69,6 +70,7 @@ func (l *Log) take(e *entry) {
 	l.order.take(e)
 	l.times.take(e)
 	l.started.take(e)
+	l.starts.take(e)
 	l.load.take(e)
 	l.rows.take(e)
 	for _, w := range l.watches {

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -15,7 +16,9 @@ import (
 	"github.com/whylate/whylate/adapter/dialects"
 	"github.com/whylate/whylate/adapter/genai"
 	"github.com/whylate/whylate/adapter/trtllm"
+	"github.com/whylate/whylate/bundle"
 	"github.com/whylate/whylate/exposition"
+	"github.com/whylate/whylate/ingest"
 	"github.com/whylate/whylate/logline"
 )
 
@@ -42,6 +45,7 @@ func Read(ctx context.Context, inputs []Input, o Options) (*Scene, error) {
 	r.tracks.Assemble()
 	r.scene.Tracks = append(r.tracks.All, r.scene.Tracks...)
 	r.understand()
+	r.captured()
 	if len(r.spans) > 0 {
 		r.scene.Traces = genai.Calls(r.spans)
 	}
@@ -54,14 +58,24 @@ type reader struct {
 	tracks  dialects.Tracks
 	scrapes map[string]int // by target
 	spans   []genai.Span
+	frames  *ingest.Assembler // of captures; nil where there are none
 }
 
 func (r *reader) read(in Input) {
-	src := Source{Name: in.Name, Target: in.Target}
+	src := Source{Name: in.Name, Target: in.Target, from: in.From}
+	if in.manifest != nil {
+		r.scene.Bundles = append(r.scene.Bundles, Bundle{in.Name, in.From, in.manifest})
+		return
+	}
+	if bundle.IsTruth(in.Name) {
+		src.Kind, src.Target = "truth", ""
+		r.scene.Sources = append(r.scene.Sources, src)
+		return
+	}
 	b, err := r.content(in, &src)
 	switch {
 	case err != nil:
-		src.Kind = "unreadable"
+		src.Kind = cmp.Or(src.Kind, "unreadable")
 		src.Problems = append(src.Problems, err.Error())
 	case src.Kind == "":
 		r.recognise(in, &src, b)
@@ -71,6 +85,9 @@ func (r *reader) read(in Input) {
 
 // content is what an input holds, unpacked, up to the limit. It is nil where it was a log and has been taken line by line.
 func (r *reader) content(in Input, src *Source) ([]byte, error) {
+	if in.Refused != "" {
+		return nil, errors.New(in.Refused)
+	}
 	f, err := in.Open()
 	if err != nil {
 		return nil, err
@@ -81,6 +98,18 @@ func (r *reader) content(in Input, src *Source) ([]byte, error) {
 		return nil, err
 	}
 	defer done()
+	head, _ := text.Peek(4096)
+	switch bundle.Sniff(head) {
+	case bundle.Capture:
+		return nil, r.capture(in, src, text)
+	case bundle.Ring:
+		src.Kind = "ring"
+		return nil, errors.New("a ring, which is read where it lies: 'whylate requests --from FOLDER'")
+	case bundle.Archive:
+		return nil, errors.New("a zip inside of another: unpack it")
+	case bundle.Changes:
+		return nil, r.changes(src, text)
+	}
 	if !isQueries(in) && r.log(in, src, text) {
 		return nil, nil
 	}
@@ -92,6 +121,15 @@ func (r *reader) content(in Input, src *Source) ([]byte, error) {
 		return nil, fmt.Errorf("over %d MiB unpacked: cut it, or read a part", r.options.Most>>20)
 	}
 	return b, nil
+}
+
+// IsMetrics reports whether a text begins like a page of metrics.
+func IsMetrics(head []byte) bool {
+	if i := bytes.LastIndexByte(head, '\n'); i >= 0 {
+		head = head[:i+1] // the last line may be cut
+	}
+	page := exposition.Read(head)
+	return len(page.Families) > 0 && len(page.Problems) == 0
 }
 
 func isQueries(in Input) bool { return filepath.Ext(in.Name) == ".promql" }
@@ -137,6 +175,9 @@ func (r *reader) page(in Input, src *Source, b []byte) {
 		for _, s := range f.Samples {
 			t := r.tracks.Track(in.Target, f.Name, f.Type, s.Labels)
 			t.Points = append(t.Points, adapter.Point{At: cmp.Or(s.At*1e6, at), Value: s.Value, Text: s.Text})
+			if at == 0 {
+				t.Order = append(t.Order, int32(r.scrapes[in.Target]))
+			}
 		}
 		for _, h := range f.Histograms {
 			t := r.tracks.Track(in.Target, f.Name, f.Type, h.Labels)

@@ -14,11 +14,15 @@ import (
 // Report is what a look shows: what is there, the four paths, what is certain, and what to do next.
 type Report struct {
 	Found    []Found     `json:"found"`
+	Bundles  []Bundled   `json:"bundles,omitempty"`
+	Captured *Captured   `json:"captured,omitempty"` // what captures hold
 	Paths    []PathState `json:"paths"`
 	Facts    []Fact      `json:"facts"`
-	Traces   *genai.View `json:"traces,omitempty"` // model calls, and where the time of each went
+	Changed  []Changed   `json:"changed,omitempty"` // in the time that was looked at
+	Traces   *genai.View `json:"traces,omitempty"`  // model calls, and where the time of each went
 	Logs     []LogReport `json:"logs,omitempty"`
-	Problems []string    `json:"problems,omitempty"` // what of the inputs could not be taken
+	Read     []Source    `json:"read"`               // every input, what it was taken for, and what of it could not be taken
+	Problems []string    `json:"problems,omitempty"` // the latter, of all
 	Next     string      `json:"next"`
 }
 
@@ -36,8 +40,9 @@ type Found struct {
 
 // Judge makes the report of a scene.
 func Judge(s *Scene) *Report {
-	r := &Report{Found: found(s), Facts: judge(s), Traces: s.Traces}
+	r := &Report{Found: found(s), Bundles: bundled(s), Captured: inCaptures(s), Facts: judge(s), Traces: s.Traces, Read: append([]Source{}, s.Sources...)}
 	offerWaits(s)
+	r.Changed = changesIn(s)
 	r.Paths = paths(s, r.Facts)
 	for _, src := range s.Sources {
 		for _, p := range src.Problems {
@@ -75,6 +80,10 @@ func found(s *Scene) (fs []Found) {
 		f := of(l.Producer)
 		f.Versions, f.Models, f.Logs = with(f.Versions, l.started.version), with(f.Models, l.started.model), f.Logs+1
 	}
+	for _, e := range s.captured() {
+		f := of(e.Name)
+		f.Versions, f.Models = with(f.Versions, e.Version), with(f.Models, e.Model)
+	}
 	for i := range fs {
 		if n := len(ranks[fs[i].Producer]); n > len(fs[i].Targets) {
 			fs[i].Ranks = n
@@ -95,6 +104,8 @@ func with(list []string, s string) []string {
 func next(s *Scene, r *Report) string {
 	watched := slices.ContainsFunc(s.Readings, func(r *adapter.Reading) bool { return len(r.Points) > 1 || len(r.Hists) > 1 })
 	switch {
+	case r.Captured != nil && r.Captured.Worst != nil:
+		return fmt.Sprintf("'%s' explains the slowest request millisecond by millisecond.", r.Captured.Worst.Command)
 	case len(r.Found) == 0 && r.Traces == nil:
 		return "No engine, gateway or GPU was recognised. 'whylate look http://HOST:PORT/metrics' reads an engine itself."
 	case len(s.Readings) == 0 && len(s.Logs) > 0:
@@ -108,6 +119,9 @@ func next(s *Scene, r *Report) string {
 // Text prints the report for a terminal of that many columns.
 func (r *Report) Text(w io.Writer, columns int) error {
 	p := &printer{w: w, columns: max(columns, 60)}
+	for _, b := range r.Bundles {
+		p.row("bundle", b.Text)
+	}
 	for _, f := range r.Found {
 		var of []string
 		if len(f.Models) > 0 {
@@ -137,6 +151,9 @@ func (r *Report) Text(w io.Writer, columns int) error {
 	if r.Traces != nil {
 		p.row("found", traced(r.Traces))
 	}
+	if r.Captured != nil {
+		p.row("captured", r.Captured.Text)
+	}
 	if len(r.Found) == 0 && r.Traces == nil {
 		p.row("found", "nothing that is known")
 	}
@@ -157,11 +174,28 @@ func (r *Report) Text(w io.Writer, columns int) error {
 		}
 		p.row(string(s.Path), text)
 	}
+	shown := map[string]int{} // facts of a rule and weight
 	for i, f := range r.Facts {
 		if i == 0 {
 			p.line("")
 		}
-		p.row(mark[f.Weight], sentence(f.Text, f.Instead, f.Do))
+		kind := fmt.Sprint(f.ID, f.Weight)
+		if shown[kind]++; shown[kind] <= mostAlike {
+			p.row(mark[f.Weight], sentence(f.Text, f.Instead, f.Do))
+		}
+		if last := i+1 == len(r.Facts) || fmt.Sprint(r.Facts[i+1].ID, r.Facts[i+1].Weight) != kind; last && shown[kind] > mostAlike {
+			p.row("", fmt.Sprintf("%d more like it; -o json has them all", shown[kind]-mostAlike))
+		}
+	}
+	for i, c := range r.Changed {
+		if i == 0 {
+			p.line("")
+		}
+		if i == mostChanged && len(r.Changed) > mostChanged+1 {
+			p.row("changed", plural(len(r.Changed)-i, "more", "more")+"; -o json has them all")
+			break
+		}
+		p.row("changed", c.text())
 	}
 	if r.Traces != nil && p.err == nil {
 		p.line("")
@@ -181,6 +215,12 @@ func (r *Report) Text(w io.Writer, columns int) error {
 	p.row("next", r.Next)
 	return p.err
 }
+
+// mostAlike are as many facts of one kind as are told on one screen.
+const mostAlike = 5
+
+// mostChanged are as many changes as are told on one screen.
+const mostChanged = 12
 
 // mostLogs are as many as are described on one screen.
 const mostLogs = 4

@@ -8,6 +8,9 @@ import (
 	"github.com/whylate/whylate/adapter"
 	"github.com/whylate/whylate/adapter/genai"
 	"github.com/whylate/whylate/adapter/trtllm"
+	"github.com/whylate/whylate/bundle"
+	"github.com/whylate/whylate/ledger"
+	"github.com/whylate/whylate/query"
 )
 
 // Scene is everything that was read.
@@ -20,6 +23,11 @@ type Scene struct {
 	Iterations []Iterations // statistics of TensorRT-LLM
 	Traces     *genai.View  // nil where there are none
 	Logs       []*Log       // of vLLM and SGLang
+	Bundles    []Bundle     // that inputs lay in, as far as they have a manifest
+
+	Ledger   *query.Ledger   // of captures; nil where there are none
+	captures []string        // the paths that captures were given by, as the other commands want them
+	told     []ledger.Change // by changes.jsonl
 
 	now time.Time // when it is looked at; zero where that is not known
 
@@ -30,10 +38,19 @@ type Scene struct {
 
 // Source is one input and what was made of it.
 type Source struct {
-	Name     string   // the file's, or the address
-	Target   string   // whom it speaks of, where it is one
-	Kind     string   // what it was recognised as
-	Problems []string // what of it could not be taken
+	Name     string   `json:"name"`               // the file's, or the address
+	Target   string   `json:"target,omitempty"`   // whom it speaks of, where it is one
+	Kind     string   `json:"kind"`               // what it was recognised as
+	Problems []string `json:"problems,omitempty"` // what of it could not be taken
+
+	from string // the path that was given, in which it lies
+}
+
+// Bundle is a run bundle with a manifest.
+type Bundle struct {
+	Name     string
+	path     string // that was given
+	Manifest *bundle.Manifest
 }
 
 // Iterations are what one target's statistics say of its iterations.

@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/whylate/whylate/internal/figure"
 )
@@ -21,7 +22,8 @@ func main() {
 	flag.Parse()
 	command := "make bench"
 	sections := []section{{"codec", codec}, {"ingest", assembling}, {"account", accounts}, {"store", stored},
-		{"scale", func(s *figure.Sheet) error { return scale(s, shortSizes, *keep) }}, {"fleet", func(s *figure.Sheet) error { return fleet(s, shortFleet) }}, {"agent", agents}, {"probe", probe}}
+		{"scale", func(s *figure.Sheet) error { return scale(s, shortSizes, *keep) }}, {"fleet", func(s *figure.Sheet) error { return fleet(s, shortFleet) }}, {"agent", agents}, {"probe", probe},
+		{"look", func(s *figure.Sheet) error { return looking(s, 100, time.Minute) }}}
 	if *long {
 		command = "make bench-long"
 		sections = []section{{"scale", func(s *figure.Sheet) error { return scale(s, longSizes, *keep) }}, {"fleet", func(s *figure.Sheet) error { return fleet(s, longFleet) }}}

@@ -54,7 +54,7 @@ func TestSamplesOfACapture(t *testing.T) {
 	for _, f := range driverErrors(s) {
 		said = append(said, f.Text)
 	}
-	if all := strings.Join(said, "\n"); len(said) != 1 || !strings.Contains(all, "GPU 3 of node-a: XID 79 (the GPU has fallen off the bus)") || !strings.Contains(all, "a sample every 1 s") {
+	if all := strings.Join(said, "\n"); len(said) != 1 || !strings.Contains(all, "GPU 3 of node-a: XID 79 (the GPU has fallen off the bus)") || !strings.Contains(all, "a sample every 1.00 s") {
 		t.Errorf("%q", said)
 	}
 	if v, ok := s.devices()[0].last(s, "gpu.clock_events", ""); !ok || v != 0x40 {

@@ -113,6 +113,7 @@ func (p *program) why() error {
 
 // apps are the processes on the GPUs as nvidia-smi tells them: it cannot do so in the same call as all else.
 type apps struct {
+	asking   sync.Mutex // held while they are asked for: one that hangs is the only one
 	mu       sync.Mutex
 	byDevice map[string][]wire.SampleProcess
 }
@@ -129,6 +130,10 @@ func (a *apps) follow(ctx context.Context, smi string, patience time.Duration) {
 
 // ask runs nvidia-smi once. One that hangs is killed, and waited for: the next is not started beside it.
 func (a *apps) ask(ctx context.Context, smi string, patience time.Duration) {
+	if !a.asking.TryLock() {
+		return
+	}
+	defer a.asking.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	out, err := exec.CommandContext(ctx, smi, "--query-compute-apps=gpu_uuid,pid,used_memory", "--format=csv,noheader,nounits").Output()

@@ -28,9 +28,7 @@ type Device struct {
 
 // Same reports whether nothing about a device has changed.
 func (d Device) Same(e Device) bool {
-	same := slices.Equal(d.Notes, e.Notes)
-	d.Notes, e.Notes = nil, nil
-	return same && d.UUID == e.UUID && d.Index == e.Index && d.Name == e.Name && d.PCI == e.PCI && d.Driver == e.Driver && d.Divided == e.Divided &&
+	return slices.Equal(d.Notes, e.Notes) && d.UUID == e.UUID && d.Index == e.Index && d.Name == e.Name && d.PCI == e.PCI && d.Driver == e.Driver && d.Divided == e.Divided &&
 		d.Parent == e.Parent && d.Profile == e.Profile && d.Instance == e.Instance && d.Compute == e.Compute
 }
 

@@ -19,8 +19,8 @@ var rows = [][]string{
 	{"wire", "account", "adapter", "metrics", "bundle"},
 	{"adapter/vllm", "adapter/sglang", "adapter/trtllm", "adapter/tgi", "adapter/llamacpp", "adapter/dynamo", "adapter/litellm", "adapter/dcgm", "adapter/lmdeploy", "adapter/triton", "adapter/epp", "adapter/envoy", "adapter/amd", "adapter/genai"},
 	{"adapter/dialects"},
-	{"store", "metrics/promapi", "metrics/rollup"},
-	{"store/embedded"},
+	{"gpu", "store", "metrics/promapi", "metrics/rollup"},
+	{"gpu/nvml", "store/embedded"},
 	{"ingest", "query"},
 	{"ingest/stream", "ingest/otlp"},
 	{"ingest/otlp/receive"},
@@ -39,7 +39,7 @@ var rows = [][]string{
 	{"agent/command"},
 	{"server"},
 	{"cli"},
-	{"cmd/whylate", "cmd/whylate-agent"},
+	{"cmd/whylate", "cmd/whylate-agent", "cmd/whylate-gpu"},
 }
 
 // anywhere may be imported by tests and by commands that are not shipped, and may import anything.
@@ -54,7 +54,8 @@ var standardOnly = []string{"ledger", "account", "adapter/genai", "store", "inge
 // never are packages that a package must not need, however far down: the agent runs beside engines and stays small.
 var never = map[string][]string{
 	"agent":             {"store", "store/embedded", "metrics", "web", "server", "cli", "diagnose"},
-	"cmd/whylate-agent": {"store", "store/embedded", "metrics", "web", "server", "cli", "diagnose"},
+	"cmd/whylate-agent": {"store", "store/embedded", "metrics", "web", "server", "cli", "diagnose", "gpu/nvml"},
+	"cmd/whylate":       {"gpu/nvml"}, // it loads a library: whoever imports it is no static program any more
 }
 
 type pkg struct {

@@ -21,6 +21,7 @@ type Agent struct {
 	forward  forward
 	writers  map[uint16]*watched // by the number of the ring's source
 	ringLock *os.File
+	gpus     *gpus // nil = they are not sampled
 	woken    chan struct{}
 
 	begun                     int64 // Mono ns, when the rings were first to be read
@@ -74,6 +75,7 @@ func (a *Agent) Step(now Instant) {
 		a.beat(now)
 		a.beaten = now.Mono
 	}
+	a.takeSamples(now)
 	a.flush(now)
 	a.send(now)
 	if now.after(a.collected, max(a.settings.BeatEvery, a.settings.Retention/60)) {
@@ -87,10 +89,14 @@ func (a *Agent) Step(now Instant) {
 func (a *Agent) Run(ctx context.Context, grace time.Duration) error {
 	tick := time.NewTicker(a.settings.PollEvery)
 	defer tick.Stop()
+	a.sampleGPUs(ctx)
 	for {
 		a.Step(Now())
 		select {
 		case <-ctx.Done():
+			if a.gpus != nil {
+				a.gpus.end.Wait()
+			}
 			a.polled = 0 // read what came since
 			a.Step(Now())
 			for end := Now().Mono + int64(grace); Now().Mono < end && !a.delivered(); {

@@ -60,7 +60,7 @@ func (a *Agent) beat(now Instant) {
 		}
 	}
 	for number, s := range a.sources.byNumber {
-		if s.beats || !s.followed || there[number] {
+		if s.own || !s.followed || there[number] {
 			continue
 		}
 		s.followed = false
@@ -91,7 +91,7 @@ func (a *Agent) heartbeat(w *watched, now Instant) {
 		if err != nil {
 			return
 		}
-		source.followed, source.beats = true, true
+		source.followed, source.own = true, true
 		w.beats = source
 	}
 	frame, err := wire.Append(nil, w.sequence+1, &wire.Heartbeat{Time: now.Mono, State: w.state.Liveness, Iteration: w.state.Iteration,

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/whylate/whylate/gpu"
 	"github.com/whylate/whylate/ingest/stream"
 )
 
@@ -37,6 +38,8 @@ type Settings struct {
 	// MaxBackoff is the longest pause between two attempts to connect. Default 30 s.
 	MaxBackoff time.Duration
 	Liveness   LivenessSettings
+	// GPU says how the host's GPUs are sampled; nil means that they are not.
+	GPU *gpu.Settings
 	// Jitter spreads pauses: it gives a number from 0 to 1. Nil means none.
 	Jitter func() float64
 	// Log is where the agent says what happens; nil means nowhere.

@@ -18,7 +18,7 @@ type source struct {
 	acked    uint64 // the highest sequence that is durable at the server
 	items    int    // in memory and spool
 	followed bool   // its ring is there
-	beats    bool   // it has the heartbeats of a ring
+	own      bool   // it is no ring's: the agent writes it
 
 	standing standing
 	retry    int64 // Mono ns, when a refused source is offered again

@@ -29,6 +29,8 @@ type Service interface {
 	Overview(context.Context) (*Overview, error)
 	// Engines says what each engine is doing now.
 	Engines(context.Context) (*EngineList, error)
+	// Devices says what each GPU that is sampled does now.
+	Devices(context.Context) (*DeviceList, error)
 	// Changes lists what changed about the engines: restarts, versions, settings, ranks.
 	Changes(context.Context, ChangesQuery) (*ChangeList, error)
 	// Watch tells what happens from now on, or from after the event with the id since. The channel is closed when the context

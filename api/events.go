@@ -11,6 +11,7 @@ const (
 	EventGap       EventKind = "gap"       // records are missing
 	EventChange    EventKind = "change"    // an engine was restarted, or something about it changed
 	EventPreempted EventKind = "preempted" // a request lost its blocks
+	EventDevice    EventKind = "device"    // a GPU changed its state, an error of its driver came, or a fault began or ceased to hold its clocks down; Device is its UUID
 	EventSealed    EventKind = "sealed"    // a period was sealed
 	EventLost      EventKind = "lost"      // Lost events before this one were not delivered; 0 = an unknown number
 	// EventOffline is told by a client, not by a server: the connection broke, and Text says why. The client tries again.
@@ -23,6 +24,7 @@ type Event struct {
 	Kind      EventKind    `json:"kind"`
 	At        int64        `json:"at_unix_ns"`
 	Engine    string       `json:"engine,omitempty"`
+	Device    string       `json:"device,omitempty"`
 	Request   string       `json:"request,omitempty"`
 	Iteration uint64       `json:"iteration,omitempty"`
 	NS        int64        `json:"ns,omitempty"` // request: its E2E; odd: above expectation

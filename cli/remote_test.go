@@ -102,6 +102,7 @@ func TestRemoteAnswersAreTheSame(t *testing.T) {
 	same(t, "odd", local, remote, func(s api.Service) (*api.OddList, error) { return s.Odd(ctx) }, (*env).printOdd)
 	same(t, "overview", local, remote, func(s api.Service) (*api.Overview, error) { return s.Overview(ctx) }, func(*env, *api.Overview) {})
 	same(t, "engines", local, remote, func(s api.Service) (*api.EngineList, error) { return s.Engines(ctx) }, func(*env, *api.EngineList) {})
+	same(t, "devices", local, remote, func(s api.Service) (*api.DeviceList, error) { return s.Devices(ctx) }, (*env).printDevices)
 	same(t, "changes", local, remote, func(s api.Service) (*api.ChangeList, error) { return s.Changes(ctx, api.ChangesQuery{}) }, (*env).printChanges)
 }
 

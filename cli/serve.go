@@ -98,6 +98,7 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger) (err error) 
 	}
 	if c.Rings.Follow {
 		set.Rings = c.Rings.Dir
+		set.GPU = gpuSettings(c, log)
 	}
 	counted, figures := meter(c, time.Now())
 	set.Outlets = append(set.Outlets, counted)
@@ -144,6 +145,8 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger) (err error) 
 		return err
 	}
 	otel = openTelemetry(c, s, series.db.Appendable("otlp"), tlsConfig, log, &opts)
+	devices := &deviceSeries{to: series.db.Appendable("gpu"), log: log}
+	s.OnSample(devices.take)
 	handler := web.New(s, opts)
 
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -162,6 +165,7 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger) (err error) 
 		part("scraping", pages.scraper.Run)
 	}
 	part("export", spans.run)
+	part("samples of GPUs", devices.run)
 	parts.Go(func() { files.Run(ctx, renew.Every, func() { agents.Recheck(); pages.renew(log) }) })
 	if c.Listen.HTTP != "" {
 		l, err := net.Listen("tcp", c.Listen.HTTP)

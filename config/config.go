@@ -9,6 +9,7 @@ type Config struct {
 	TokensFile string
 	DataDir    string
 	Rings      Rings
+	GPU        GPU
 	Log        Log
 	Store      Store
 	Spans      Spans
@@ -42,6 +43,14 @@ type TLS struct {
 type Rings struct {
 	Dir    string
 	Follow bool // the server reads them itself, without an agent
+}
+
+// GPU says whether and how this host's GPUs are sampled.
+type GPU struct {
+	Sample bool
+	Every  time.Duration
+	Helper string // path of whylate-gpu; "" = beside the program, else on the PATH
+	SMI    string // path of nvidia-smi; "" = on the PATH
 }
 
 // Log says what is logged to standard error.

@@ -61,6 +61,15 @@ var generalKeys = []Key{
 	{Name: "rings.follow", kind: boolean, Default: "true", For: Server, field: func(c *Config) any { return &c.Rings.Follow },
 		Doc: "Whether the server reads this host's rings itself. Switch it off where an agent does."},
 
+	{Name: "gpu.sample", kind: boolean, Default: "false", For: Server | Agents, field: func(c *Config) any { return &c.GPU.Sample },
+		Doc: "Whether this host's GPUs are sampled: by the agent, or by a server that reads this host's rings itself. See gpu.md for what must be installed or mounted."},
+	{Name: "gpu.every", kind: duration, Default: "1s", Least: "100ms", Most: "1m", For: Server | Agents, field: func(c *Config) any { return &c.GPU.Every },
+		Doc: "How often each GPU is read. No claim about a GPU is finer than this."},
+	{Name: "gpu.helper", kind: path, For: Server | Agents, field: func(c *Config) any { return &c.GPU.Helper },
+		Doc: "The program whylate-gpu, which reads GPUs through the driver's library. Empty: beside the program that runs, else on the PATH."},
+	{Name: "gpu.nvidia_smi", kind: path, For: Server | Agents, field: func(c *Config) any { return &c.GPU.SMI },
+		Doc: "The program nvidia-smi, which is asked where whylate-gpu cannot be. Empty: on the PATH."},
+
 	{Name: "log.level", kind: word, Default: "info", OneOf: []string{"debug", "info", "warn", "error"}, For: Server | Agents, field: func(c *Config) any { return &c.Log.Level },
 		Doc: "The least severe that is logged, to standard error."},
 	{Name: "log.format", kind: word, Default: "text", OneOf: []string{"text", "json"}, For: Server | Agents, field: func(c *Config) any { return &c.Log.Format },

@@ -49,7 +49,7 @@ func TestDist(t *testing.T) {
 	}
 	for name, program := range map[string]string{"whylate-9.8.7-test.1-linux-amd64": "whylate", "whylate-agent-9.8.7-test.1-linux-amd64": "whylate-agent", "whylate-agent-9.8.7-test.1-linux-arm64": "whylate-agent"} {
 		var want []string
-		for _, f := range []string{program, "LICENSE", "NOTICE", "README.md", "THIRD_PARTY_LICENSES.txt", "docs/config.md", "docs/operations.md", "systemd/" + program + ".service", "systemd/whylate.sysusers.conf", "whylate.example.yaml"} {
+		for _, f := range []string{program, "whylate-gpu", "LICENSE", "NOTICE", "README.md", "THIRD_PARTY_LICENSES.txt", "docs/config.md", "docs/operations.md", "systemd/" + program + ".service", "systemd/whylate.sysusers.conf", "whylate.example.yaml"} {
 			want = append(want, name+"/"+f)
 		}
 		slices.Sort(want)

@@ -10,6 +10,9 @@ import (
 
 // Assembler builds a [ledger.Book] from frames. It is not safe for concurrent use.
 type Assembler struct {
+	// Samples is told what was read of devices, as it is taken. May be nil.
+	Samples func(Sample)
+
 	sources   []*source
 	names     map[string]uint16 // of sources
 	free      []uint16          // numbers of sources that were let go
@@ -24,6 +27,7 @@ type Assembler struct {
 	byRequest map[string][]*ledger.Request
 	clients   []clientView
 	beats     map[ledger.EngineID]ledger.Beat
+	devices   map[ledger.DeviceID]*ledger.Device
 	inInbox   []waiting
 	early     map[ledger.EngineID]map[uint64]*ledger.Execution // what ranks said of iterations that are not there yet
 	gaps      []ledger.Gap
@@ -49,7 +53,8 @@ type source struct {
 	reader            string // why frames are missing, where the reader of the ring said so
 	refusals          map[wire.Type]*ledger.Gap
 
-	engine  *engine // what this source says as an engine; nil until it does
+	engine  *engine  // what this source says as an engine; nil until it does
+	sampled *sampled // what it says of a GPU; nil until it does
 	handles map[uint32]*ledger.Sequence
 	http    map[uint32]*ledger.Request
 	batch   delivery
@@ -79,12 +84,14 @@ type messages struct {
 	lost      wire.Lost
 	notice    wire.Notice
 	beat      wire.Heartbeat
+	sample    wire.Sample
 }
 
 // New returns an empty assembler.
 func New() *Assembler {
 	return &Assembler{
 		beats:     map[ledger.EngineID]ledger.Beat{},
+		devices:   map[ledger.DeviceID]*ledger.Device{},
 		early:     map[ledger.EngineID]map[uint64]*ledger.Execution{},
 		names:     map[string]uint16{},
 		clocks:    map[string]*clock{},
@@ -321,7 +328,9 @@ func (a *Assembler) take(s *source, f wire.Frame) error {
 		return decoded(wire.Decode(f, &m.cache), func() error { return a.engineOf(s).cache(&m.cache) })
 	case wire.TypeStep:
 		return decoded(wire.Decode(f, &m.step), func() error { return a.step(s, &m.step) })
-	case wire.TypeSample, wire.TypeChange:
+	case wire.TypeSample:
+		return decoded(wire.Decode(f, &m.sample), func() error { return a.sample(s, &m.sample) })
+	case wire.TypeChange:
 		return nil // kept in the capture; no question asks for them yet
 	}
 	s.Unknown++

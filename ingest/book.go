@@ -62,12 +62,17 @@ func (a *Assembler) view() *ledger.Book {
 	slices.SortFunc(b.Engines, func(x, y *ledger.Engine) int {
 		return cmp.Or(cmp.Compare(firstTime(x), firstTime(y)), cmp.Compare(x.ID.String(), y.ID.String()))
 	})
+	b.Devices = a.listDevices()
 	a.sortRequests()
 	b.Requests = a.requests
 	b.Gaps = slices.Clone(a.gaps)
+	b.Processes = map[ledger.ProcessID]ledger.EngineID{}
 	for _, s := range a.sources {
 		if s.Name == "" {
 			continue // let go
+		}
+		if s.id.Incarnation != "" && (s.Role == "engine" || s.Role == "worker") {
+			b.Processes[ledger.ProcessID{Boot: s.hello.Boot, PID: s.hello.PID}] = s.id
 		}
 		s.Uncertainty = s.clock.Uncertainty
 		b.Sources = append(b.Sources, s.Source)

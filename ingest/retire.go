@@ -48,6 +48,7 @@ func (a *Assembler) Retire(now int64, silence time.Duration, alive func(ledger.E
 		delete(a.beats, id)
 		return true
 	})
+	maps.DeleteFunc(a.devices, func(_ ledger.DeviceID, d *ledger.Device) bool { return now-d.At > int64(silence) })
 	a.gaps = newest(a.gaps, keepGaps)
 	a.notices = newest(a.notices, keepNotices)
 	return gone

@@ -8,9 +8,12 @@ type Book struct {
 	Gaps     []Gap      // of sources that belong to no engine; the engines have their own
 	Notices  []string   // what the producers said about themselves
 	Sources  []Source
-	Beats    map[EngineID]Beat // what the readers of the schedulers' rings said last
-	Newest   int64             // the newest time that a record tells
-	Now      int64             // what "up to now" means for an unfinished request: Newest, or the present where the book is live
+	Devices  []*Device // GPUs that were sampled, by host and index
+	// Processes are those of engines, by the kernel that runs them.
+	Processes map[ProcessID]EngineID
+	Beats     map[EngineID]Beat // what the readers of the schedulers' rings said last
+	Newest    int64             // the newest time that a record tells
+	Now       int64             // what "up to now" means for an unfinished request: Newest, or the present where the book is live
 }
 
 // Source is one ring, stream or file that the book was made from.

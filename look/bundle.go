@@ -92,6 +92,7 @@ func (r *reader) capture(in Input, src *Source, text io.Reader) error {
 	src.Kind, src.Target = "capture", ""
 	if r.frames == nil {
 		r.frames = ingest.New()
+		r.frames.Samples = r.sampled
 	}
 	if !slices.Contains(r.scene.captures, in.From) {
 		r.scene.captures = append(r.scene.captures, in.From)

@@ -13,7 +13,7 @@ func driverErrors(s *Scene) (facts []Fact) {
 			f := Fact{Weight: Notice, Path: "gpu", About: d.id, Text: fmt.Sprintf("%s: XID %d (%s), %s. It is the last error, not a count, and stays until the next.", d, x.number, dcgm.XID(x.number), x.seen(d))}
 			if dcgm.Devastating(x.number) {
 				f.Weight = Broken
-				f.Do = "Take the GPU out of service, and reset it; if the error returns, have the board looked at."
+				f.Do = dcgm.Remedy(x.number)
 			}
 			facts = append(facts, f)
 		}

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Makes the archives of a release: static binaries with licences, units and an example of whylate.yaml.
+# Makes the archives of a release: static binaries with licences, units and an example of whylate.yaml; and whylate-gpu, which is dynamic: it loads
+# the driver's library.
 #
 #   scripts/dist.sh VERSION [DIRECTORY]        DIRECTORY is dist
 #
@@ -42,15 +43,16 @@ archive() { # COMMAND OS ARCH FILE…: an archive of cmd/COMMAND; files are SOUR
   local dir=$work/$name
   mkdir -p "$dir/docs" "$dir/systemd"
   GOOS=$os GOARCH=$arch go build -trimpath -ldflags "$ldflags" -o "$dir/$command" "./cmd/$command"
+  GOOS=$os GOARCH=$arch go build -trimpath -ldflags "$ldflags" -o "$dir/whylate-gpu" ./cmd/whylate-gpu
   if [[ $os/$arch == "$host" ]]; then
     { "$dir/$command" version || "$dir/$command" --version; } 2>/dev/null | grep -qF "$version" || { echo "dist: $command does not say that it is version $version" >&2; exit 1; }
   fi
-  GOOS=$os GOARCH=$arch "$work/licences" -licences "$dir/THIRD_PARTY_LICENSES.txt" -notice "$dir/NOTICE" "./cmd/$command"
+  GOOS=$os GOARCH=$arch "$work/licences" -licences "$dir/THIRD_PARTY_LICENSES.txt" -notice "$dir/NOTICE" "./cmd/$command" ./cmd/whylate-gpu
   install -m 644 LICENSE README.md "$dir/"
   install -m 644 docs/config.md docs/operations.md "$dir/docs/"
   install -m 644 deploy/whylate.example.yaml "$dir/"
   install -m 644 "deploy/systemd/$command.service" deploy/systemd/whylate.sysusers.conf "$dir/systemd/"
-  chmod 755 "$dir/$command"
+  chmod 755 "$dir/$command" "$dir/whylate-gpu"
   chmod 644 "$dir/THIRD_PARTY_LICENSES.txt" "$dir/NOTICE"
   tar --sort=name --format=gnu --mtime="@$epoch" --owner=0 --group=0 --numeric-owner -C "$work" -cf - "$name" | gzip -9n >"$work/$name.tar.gz"
   echo "dist: $name.tar.gz, $(($(wc -c <"$work/$name.tar.gz") / 1024)) KiB"

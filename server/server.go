@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/whylate/whylate/api"
+	"github.com/whylate/whylate/gpu"
 	"github.com/whylate/whylate/ingest/stream"
 	"github.com/whylate/whylate/ledger"
 	"github.com/whylate/whylate/store"
@@ -41,6 +42,8 @@ type Settings struct {
 	Now           func() time.Time // nil = time.Now
 	Epoch         string           // names this run; "" = the time of its start
 	Outlets       []*Outlet        // whoever is told of requests that are over
+	// GPU says how this host's GPUs are sampled; nil = they are not.
+	GPU *gpu.Settings
 	// Faults tells what goes wrong in the process beside the server, as long as it does. May be nil.
 	Faults func() []api.Fault
 	// Targets tells what the process scrapes. Nil: it scrapes nothing.
@@ -155,6 +158,9 @@ func (s *Server) Run(ctx context.Context) error {
 	wg.Go(func() { s.sealSpansAgain(ctx) })
 	if s.set.Rings != "" {
 		wg.Go(func() { s.followRings(ctx) })
+	}
+	if s.set.GPU != nil {
+		wg.Go(func() { s.sampleGPUs(ctx) })
 	}
 	<-ctx.Done()
 	wg.Wait()

@@ -26,6 +26,7 @@ type watcher struct {
 	states   map[string]api.EngineStatus     // by engine
 	rings    map[ledger.EngineID]agent.State // what the headers of this host's rings say
 	changes  changeWatch
+	devices  map[ledger.DeviceID]*deviceWatch
 }
 
 // look reads the headers of this host's rings: they say which engine's process lives and what it launched, also when it is stuck.
@@ -134,6 +135,7 @@ func (s *Server) tell(ctx context.Context) {
 		events = append(events, w.engine(l, e)...)
 	}
 	events = append(events, w.requests(l)...)
+	events = append(events, w.devicesOf(l.Book)...)
 	if gaps := l.Book.AllGaps(); len(gaps) > w.gaps {
 		for _, g := range gaps[w.gaps:] {
 			events = append(events, api.Event{Kind: api.EventGap, At: g.At, Engine: g.Engine, Text: g.String()})

@@ -71,6 +71,12 @@ func crowdBook(t testing.TB) *ledger.Book {
 		t.Fatal(err)
 	}
 	b.Gaps = append(b.Gaps, ledger.Gap{Producer: "ring engine-scheduler", From: 7, To: 9, Count: 3, At: scenario.Epoch, Why: "overrun: the reader was away", Remedy: "give the ring more room"})
+	b.Devices = append(b.Devices, &ledger.Device{ID: ledger.DeviceID{Host: "node-a", UUID: "GPU-11111111-2222-3333-4444-555555555555"}, Name: "NVIDIA H100 80GB HBM3", PCI: "00000000:1B:00.0", Driver: "580.65.06", Through: "nvml",
+		Every: time.Second, First: scenario.Epoch, At: scenario.Epoch + 1e9, Samples: 2, State: ledger.DeviceAnswers, Since: scenario.Epoch,
+		Signals: map[string]*ledger.DeviceSignal{"hw.gpu.utilization": {At: scenario.Epoch + 1e9, Value: 0.97, Over: 166667 * time.Microsecond, Least: 0.9, Most: 0.97, Sum: 1.87, Count: 2},
+			"gpu.clock_events": {At: scenario.Epoch + 1e9, Value: 32, Most: 32, Sum: 32, Count: 2}, "gpu.memory_temperature": {Absent: "not supported by the device"}},
+		Held:   []ledger.DeviceHold{{Bit: 32, Since: scenario.Epoch + 1e9, Samples: 1, Last: scenario.Epoch + 1e9}},
+		Errors: []ledger.DeviceError{{XID: 94, At: scenario.Epoch + 5e8}}, Processes: []ledger.DeviceProcess{{PID: 4242, Busy: 0.6, Used: 73 << 30, Known: true, Instance: -1}}})
 	return b
 }
 

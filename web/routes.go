@@ -128,6 +128,12 @@ var routes = []route{
 		ask: func(ctx context.Context, s api.Service, a *arguments) (any, error) {
 			return answer(ctx, a, nothing{}, bare(s.Engines))
 		}},
+	{method: "GET", path: "/devices", name: "listDevices", role: Viewer, answer: &api.DeviceList{},
+		about: "Says what each GPU that is sampled does: its newest readings with their age and over which time each was measured, what holds its clocks down, errors of its driver with what they mean, and which engine's processes compute on it. " +
+			"No claim about a GPU is finer than its interval.",
+		ask: func(ctx context.Context, s api.Service, a *arguments) (any, error) {
+			return answer(ctx, a, nothing{}, bare(s.Devices))
+		}},
 	{method: "GET", path: "/overview", name: "overview", role: Viewer, answer: &api.Overview{},
 		about: "Says what there is: the span of time, engines with their settings, sources, gaps.",
 		ask: func(ctx context.Context, s api.Service, a *arguments) (any, error) {

@@ -19,25 +19,6 @@ func (m *Clock) layout(c cursor) cursor {
 	return c
 }
 
-// Sample is the value of a registered signal.
-type Sample struct {
-	Time  int64
-	Value float64
-	Name  string
-	Unit  string
-}
-
-// Type implements [Message].
-func (*Sample) Type() Type { return TypeSample }
-
-func (m *Sample) layout(c cursor) cursor {
-	c.at(&m.Time)
-	c.f64("value", &m.Value)
-	c.str("name", &m.Name)
-	c.str("unit", &m.Unit)
-	return c
-}
-
 // ChangeEvent is a deployment, configuration or model-version event: the message named change.
 type ChangeEvent struct {
 	Time    int64

@@ -4,6 +4,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"flag"
+	"math"
 	"os"
 	"reflect"
 	"testing"
@@ -91,7 +92,12 @@ var examples = []struct {
 	{"client", 27, &Client{Time: 81_234_599_000_000, Planned: 81_234_598_000_000, First: 81_234_701_000_000, End: 81_235_701_000_000, Status: 200, Attempt: 1, Prompt: 512, Output: 128,
 		Gaps: []uint32{102_000, 9_800, 10_150}, RequestID: "r-42", Traceparent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", Class: "chat", ResponseID: "chatcmpl-1f"}},
 	{"client-error", 28, &Client{Time: 81_234_599_000_001, Status: 503, Outcome: OutcomeHTTPError, Attempt: 2, RequestID: "r-43", Class: "naïve", Error: "überlastet: später erneut versuchen"}},
-	{"sample", 29, &Sample{Time: 81_234_700_000_000, Value: -0.125, Name: "hw.gpu.temperature", Unit: "°C"}},
+	{"sample", 29, &Sample{Time: 81_234_700_000_000, Every: 1_000_000_000, Took: 2_150_000, State: DeviceAnswers,
+		Values:    []SampleValue{{Signal: 0, Window: 166_667, Value: 0.97}, {Signal: 3, Window: 1_000_000, Value: 512.4}, {Signal: 17, Value: 4}},
+		Absent:    []SampleAbsent{{Signal: 6, Why: AbsentNotSupported, Code: 3}, {Signal: 9, Why: AbsentBlank}},
+		Processes: []SampleProcess{{PID: 4_242, Busy: 0.61, Used: 74_471_964_672}, {PID: 4_243, Busy: -1, Used: math.MaxUint64, Instance: 2}},
+		XIDs:      []SampleXID{{At: 81_234_699_100_000, Number: 94}}}},
+	{"sample-silent", 30, &Sample{Time: 81_234_710_000_000, Every: 1_000_000_000, State: DeviceSilent, Since: 81_234_704_000_000, Why: "nvmlDeviceGetUtilizationRates has not returned for 6 s"}},
 	{"change", 30, &ChangeEvent{Time: 81_234_700_000_001, Kind: "configuration", Subject: "max_num_seqs", From: "16", To: "32"}},
 	{"lost", 31, &Lost{Time: 81_234_700_000_002, Count: 12, Since: 81_234_690_000_000, Why: "overrun"}},
 	{"heartbeat", 32, &Heartbeat{Time: 81_234_700_000_003, State: Stuck, Iteration: 449, Since: 81_234_680_000_000, Written: 20, Dropped: 1, Errors: 2}},

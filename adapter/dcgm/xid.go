@@ -47,6 +47,29 @@ func XID(n int) string {
 	return "not in the list of common ones"
 }
 
+// Severity is how bad an XID is: "broken" where the GPU is of no use until it is reset or replaced, "application" where it is usually the fault
+// of what ran there, else "notice".
+func Severity(n int) string {
+	switch {
+	case Devastating(n):
+		return "broken"
+	case n == 13 || n == 31 || n == 43 || n == 45 || n == 94:
+		return "application"
+	}
+	return "notice"
+}
+
+// Remedy is what to do about an XID.
+func Remedy(n int) string {
+	switch Severity(n) {
+	case "broken":
+		return "Take the GPU out of service, and reset it; if the error returns, have the board looked at."
+	case "application":
+		return "Look at the log of the engine that used the GPU at that time, and restart it if it ended; if it returns with another program too, suspect the GPU."
+	}
+	return "Look at the kernel's log (dmesg) of that time for more about it."
+}
+
 // Devastating reports whether a GPU is of no use after an XID until it is reset, or replaced.
 func Devastating(n int) bool {
 	switch n {

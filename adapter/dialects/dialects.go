@@ -27,7 +27,7 @@ import (
 var All = []adapter.Adapter{
 	vllm.Metrics, sglang.Metrics, tgi.Metrics, llamacpp.Metrics, lmdeploy.Metrics, triton.Metrics,
 	dynamo.Metrics, epp.Metrics, litellm.Metrics, envoy.Metrics, genai.Metrics,
-	dcgm.Exporter, dcgm.SMI, amd.Exporter,
+	dcgm.Exporter, dcgm.SMI, dcgm.Sampler, amd.Exporter,
 	trtllm.Metrics,
 }
 

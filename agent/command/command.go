@@ -17,6 +17,7 @@ import (
 
 	"github.com/whylate/whylate/agent"
 	"github.com/whylate/whylate/config"
+	"github.com/whylate/whylate/gpu"
 	"github.com/whylate/whylate/ingest/stream"
 	"github.com/whylate/whylate/internal/renew"
 )
@@ -100,6 +101,9 @@ func (c *Command) Run(ctx context.Context, args []string) int {
 		return complain(ExitUsage, err)
 	}
 	s.Log = log
+	if s.GPU != nil {
+		s.GPU.Log = log
+	}
 	if err := c.run(ctx, s, x, files); err != nil {
 		return complain(ExitFailed, err)
 	}
@@ -146,6 +150,9 @@ func settings(c *config.Config, x *extras, version string, g *renew.Group) (agen
 		}
 	case files != renew.TLS{}:
 		return s, fmt.Errorf("agent.tls is set, but %s is no tls:// address; write agent.server as tls://HOST:PORT", target)
+	}
+	if c.GPU.Sample && !x.once {
+		s.GPU = &gpu.Settings{Every: c.GPU.Every, Helper: c.GPU.Helper, SMI: c.GPU.SMI}
 	}
 	if path := c.Agent.TokenFile; path != "" {
 		tokens, err := stream.OpenTokens(g, path)

@@ -193,6 +193,11 @@ func (c *Client) Engines(ctx context.Context) (*api.EngineList, error) {
 	return get[api.EngineList](ctx, c, "engines", nil)
 }
 
+// Devices implements [api.Service].
+func (c *Client) Devices(ctx context.Context) (*api.DeviceList, error) {
+	return get[api.DeviceList](ctx, c, "devices", nil)
+}
+
 // Changes implements [api.Service].
 func (c *Client) Changes(ctx context.Context, q api.ChangesQuery) (*api.ChangeList, error) {
 	v := url.Values{}

@@ -1,4 +1,3 @@
-//go:build remotesender
 
 package remotewrite
 

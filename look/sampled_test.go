@@ -1,0 +1,63 @@
+package look
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	sampler "github.com/whylate/whylate/gpu"
+	"github.com/whylate/whylate/wire"
+)
+
+// A capture's samples of a GPU are looked at like an exporter's: errors of the driver, what holds the clocks down, how often it was read.
+func TestSamplesOfACapture(t *testing.T) {
+	const unix = int64(1_773_223_200_000_000_000)
+	rec := sampler.Recorder{Clock: func() [3]int64 { return [3]int64{1e9, unix, 1e9} }, Hello: wire.Hello{Producer: wire.Producer{Name: "whylate-agent", Version: "1"}, PID: 9, Start: 8, Boot: "8d1f0c2a", Host: "node-a"}}
+	var file bytes.Buffer
+	w, err := wire.NewCaptureWriter(&file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range int64(20) {
+		d := sampler.NewDraft(sampler.NVML, (i+1)*1e9, time.Second)
+		d.Put("utilization.gpu", 97, 0)
+		d.Put("clocks_event_reasons", 0x40, 0)
+		d.Put("temperature.gpu", 91, 0)
+		d.Put("xid", map[bool]float64{true: 79}[i > 10], 0)
+		source, _, raw, err := rec.Frame(sampler.Reading{Device: sampler.Device{UUID: "GPU-a", Index: 3}, Body: sampler.NVML, Sample: d.Sample}, unix)
+		if err != nil {
+			t.Fatal(err)
+		}
+		id, err := w.Source(source)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, _, err := wire.ParseFrame(raw)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := w.Frame(id, f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s, err := Read(context.Background(), []Input{{Name: "run.wlc", Open: func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(file.Bytes())), nil }}}, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var said []string
+	for _, f := range driverErrors(s) {
+		said = append(said, f.Text)
+	}
+	if all := strings.Join(said, "\n"); len(said) != 1 || !strings.Contains(all, "GPU 3 of node-a: XID 79 (the GPU has fallen off the bus)") || !strings.Contains(all, "a sample every 1.00 s") {
+		t.Errorf("%q", said)
+	}
+	if v, ok := s.devices()[0].last(s, "gpu.clock_events", ""); !ok || v != 0x40 {
+		t.Errorf("clocks are held by %v, %v", v, ok)
+	}
+}

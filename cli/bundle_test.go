@@ -53,7 +53,7 @@ func TestABundleFromMakingToImport(t *testing.T) {
 			t.Fatalf("%d: %s%s", status, text, errOut)
 		}
 		reasons := fmt.Sprint(a.NotTaken)
-		if status != ExitOK || len(a.Captures) != 1 || a.Captures[0].Frames == 0 || a.Changes != 1 || len(a.NotTaken) != 4 || !strings.Contains(reasons, "long ago") || !strings.Contains(reasons, "a saved scrape") {
+		if status != ExitOK || len(a.Captures) != 2 || a.Captures[0].Frames == 0 || a.Captures[1].Spans == 0 || a.Changes != 1 || len(a.NotTaken) != 3 || !strings.Contains(reasons, "long ago") || !strings.Contains(reasons, "a saved scrape") {
 			t.Errorf("%d: %+v", status, a)
 		}
 	}

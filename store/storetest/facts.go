@@ -94,11 +94,19 @@ engine vllm max_num_seqs=8 num_gpu_blocks=8
 0..95ms   client one first=93ms class=short output=3
 `
 
+const devices = "samples of GPUs are time series; the log has them until then (docs/gpu.md)"
+
 // notSealed are the types and fields of the ledger that no period has, each with the reason.
 var notSealed = map[string]string{
 	"Book":           "what one process has at hand, no fact of its own",
 	"Source":         "about who sends at present; what was lost of it is a gap",
 	"Beat":           "about the present moment",
+	"Device":         devices,
+	"DeviceID":       devices,
+	"DeviceSignal":   devices,
+	"DeviceProcess":  devices,
+	"DeviceHold":     devices,
+	"DeviceError":    devices,
 	"Engine.Base":    "a slice's sums begin at zero: only differences are asked for",
 	"Engine.BaseEnd": "of a slice it is where its first tile begins",
 	"Engine.Firsts":  "comes beside the engine, of the whole incarnation: Slice.Firsts",

@@ -67,7 +67,7 @@ func (d *deviceSeries) take(s ingest.Sample) {
 	who := dcgm.SampledLabels(s.Device.ID.UUID, strconv.Itoa(s.Device.Index), s.Device.ID.Host, s.Device.Through, s.Device.Profile)
 	add := func(name string, v float64) {
 		b.Reset()
-		b.Add(labels.MetricName, name)
+		b.Add(model.MetricNameLabel, name)
 		b.Add("instance", s.Device.ID.Host)
 		for _, l := range who {
 			b.Add(l.Name, l.Value)

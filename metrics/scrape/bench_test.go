@@ -3,7 +3,6 @@ package scrape
 import (
 	"context"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -24,7 +23,7 @@ func BenchmarkHundredTargets(b *testing.B) {
 	const targets, rounds = 100, 10
 	pages := make(chan struct{}, targets*rounds)
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		io.WriteString(w, string(page))
+		w.Write(page)
 		select {
 		case pages <- struct{}{}:
 		default:

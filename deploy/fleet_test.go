@@ -49,6 +49,13 @@ type page struct {
 
 const scrapes = 61
 
+// stuck is an engine that runs requests and makes no token.
+const stuck = `# TYPE vllm:num_requests_running gauge
+vllm:num_requests_running{engine="0",model_name="stuck"} 3.0
+# TYPE vllm:generation_tokens_total counter
+vllm:generation_tokens_total{engine="0",model_name="stuck"} 0.0
+`
+
 // newFleet is a fleet of an engine, its GPUs, a gateway and a whylate, which was scraped every 15 seconds.
 func newFleet(t *testing.T) *fleet {
 	t.Helper()
@@ -121,12 +128,13 @@ func pages(t *testing.T) []page {
 	ps := []page{
 		parse(engine, "job", "engines", "instance", "atlas-0:8000", "namespace", "serving", "pod", "atlas-0"),
 		parse(speculative, "job", "engines", "instance", "atlas-1:8000", "namespace", "serving", "pod", "atlas-1"),
+		parse(stuck, "job", "engines", "instance", "atlas-2:8000"),
 		parse(read(t, "testdata/dcgm.prom"), "job", "gpus", "instance", "node-a:9400"),
 		parse(read(t, "testdata/gateway.prom"), "job", "gateway", "instance", "gateway:4318"),
 		parse(served(t), "job", "whylate", "instance", "whylate-0"),
 		{labels.FromStrings("job", "whylate", "instance", "whylate-0"), requests},
 	}
-	for _, p := range slices.Clone(ps[:4]) {
+	for _, p := range slices.Clone(ps[:5]) {
 		ps = append(ps, parse("# TYPE up gauge\nup 1\n# TYPE scrape_samples_scraped gauge\nscrape_samples_scraped 613\n", "job", p.target.Get("job"), "instance", p.target.Get("instance")))
 	}
 	return ps

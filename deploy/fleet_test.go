@@ -92,7 +92,7 @@ func newFleet(t *testing.T) *fleet {
 		t.Fatal(err)
 	}
 	defer q.Close()
-	names, _, err := q.LabelValues(t.Context(), labels.MetricName, nil)
+	names, _, err := q.LabelValues(t.Context(), model.MetricNameLabel, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -543,7 +543,7 @@ func (f *fleet) names(t *testing.T, where, query string) (names []string, presen
 		}
 		alternatives := []string{v.Name}
 		for _, m := range v.LabelMatchers {
-			if m.Name == labels.MetricName && m.Type == labels.MatchRegexp {
+			if m.Name == model.MetricNameLabel && m.Type == labels.MatchRegexp {
 				alternatives = strings.Split(m.Value, "|")
 			}
 		}

@@ -124,6 +124,22 @@ func sameLines(a, b string) bool {
 	return len(x) == len(y)
 }
 
+// A length of whylate's own histograms gets in as it is; a text under the same name does not.
+func TestLengthsAreNoTexts(t *testing.T) {
+	db := open(t, t.TempDir(), Budget{})
+	appendAll(t, db.Appendable("test"), sample{`whylate_request_ttft_seconds_count{deployment="prod",prompt="to 4k"}`, 0, 1}, sample{`whylate_request_tpot_seconds_count{deployment="prod",output="above 256k"}`, 0, 1})
+	if r := db.Refused(); len(r) > 0 {
+		t.Errorf("refused: %+v", r)
+	}
+	for _, text := range []string{"hi", "to go", "to 12345k", "from 4k", "to 4k of it", "4k"} {
+		for _, label := range []string{"prompt", "output"} {
+			if unfit(known[label], text) == "" {
+				t.Errorf("%s=%q gets in", label, text)
+			}
+		}
+	}
+}
+
 // What is forbidden is found nowhere in the store, and is counted.
 func TestForbiddenValues(t *testing.T) {
 	db := open(t, t.TempDir(), Budget{})

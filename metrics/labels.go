@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"regexp"
 	"slices"
 	"strings"
 	"unicode"
@@ -17,6 +18,7 @@ const (
 	unknown  trust = iota // not on the list: no value of it is kept
 	ordinary              // a closed list of words at its producer; an id has no business there
 	identity              // who or what is measured: it may look like an id, for it is one, of things that are few
+	length                // how long something is, in the words of whylate's own histograms: what is no class of lengths might be the text itself
 )
 
 // known are the labels that are kept: those of targets and devices, those of producers that there is an adapter for, and the usual ones of
@@ -29,6 +31,7 @@ var known = func() map[string]trust {
 	for _, n := range strings.Fields(ordinaries) {
 		m[n], m["exported_"+n] = ordinary, ordinary
 	}
+	m["prompt"], m["output"] = length, length
 	return m
 }()
 
@@ -49,22 +52,23 @@ const ordinaries = `
 	source mode kind type state phase stage position role op quantile_name cache_source generation sleep_state err error error_type exception exception_class
 	exception_status request_type grpc_code grpc_method grpc_service grpc_type http_request_method http_response_status_code http_route
 	url_scheme network_protocol_version rpc_method rpc_service rpc_system direction level event name tenant class priority queue stream
-	modelName DCGM_FI_DRIVER_VERSION DCGM_FI_PROCESS_NAME driver_version cuda_version GPU_I_PROFILE gpu_profile gpu_name gpu_model vgpu err_code err_msg xid
+	modelName DCGM_FI_DRIVER_VERSION DCGM_FI_PROCESS_NAME driver_version cuda_version GPU_I_PROFILE gpu_profile gpu_name gpu_model vgpu err_code err_msg xid clock_event nvlink link_status peer_gpu health_watch
 	precision dtype quantization backend implementation patchlevel major minor branch goos goarch tags build_date
 	cpu core socket numa fstype fs_type memory_type sensor chip cause family protocol listener listener_name upstream cluster_name
 	envoy_cluster_name envoy_response_code envoy_response_code_class envoy_response_flags envoy_listener_address envoy_http_conn_manager_prefix
 	provider vendor api_base_host gen_ai_operation_name gen_ai_provider_name gen_ai_system gen_ai_request_model gen_ai_response_model gen_ai_token_type token_type
 	gen_ai_evaluation_name gen_ai_evaluation_score_label telemetry_sdk_language telemetry_sdk_version hw_id hw_type
+	part verdict objective signal transport as compression
 	server_address server_port resource pool_name store why from shard lora lora_name adapter max_lora running_lora_adapters waiting_lora_adapters`
 
-// settings are an engine's, as it tells them in labels: numbers of any length.
+// settings are an engine's or an exporter's, as it tells them in labels: numbers of any length.
 const settings = `
 	block_size cache_dtype calculate_kv_scales cpu_kvcache_space_bytes cpu_offload_gb enable_prefix_caching gpu_memory_utilization is_attention_free kv_cache_memory_bytes
 	kv_sharing_fast_prefill mamba_block_size mamba_cache_dtype mamba_cache_mode mamba_page_size_padded mamba_ssm_cache_dtype num_cpu_blocks num_gpu_blocks
 	num_gpu_blocks_override prefix_caching_hash_algo sliding_window swap_space_bytes swap_space user_specified_block_size use_replayssm use_kda_recoverssm swa_bounded_replay
 	skip_page_size_padded replayssm_buffer_len prefix_match_unit prefix_cache_retention_interval kv_offloading_size kv_offloading_backend kv_cache_size_tokens
 	kv_cache_max_concurrency kv_cache_layout kv_cache_dtype_skip_layers hash_block_size enable_mamba_shared_prefix_checkpoint effective_attention_block_size
-	cache_hit_alignment_tokens _block_size_resolved`
+	cache_hit_alignment_tokens _block_size_resolved window_size_in_ms`
 
 // longest is how long a value may be; what is longer is text.
 const longest = 200
@@ -74,6 +78,8 @@ func unfit(t trust, value string) string {
 	switch {
 	case t == unknown:
 		return "the label is not on the list"
+	case t == length && !isLength(value):
+		return "no class of lengths"
 	case !utf8.ValidString(value):
 		return "not UTF-8"
 	case len(value) > longest:
@@ -92,8 +98,11 @@ func unfit(t trust, value string) string {
 	return ""
 }
 
+// isLength reports whether a value is a class of lengths in tokens, as package objective names them: "to 4k", "above 256k".
+var isLength = regexp.MustCompile(`^(to|above) \d{1,4}k?$`).MatchString
+
 // roots are what paths of APIs of inference begin with. A scanner tries all others.
-var roots = strings.Fields("v1 v2 v3 api openai health healthz ready readyz live livez ping version metrics generate generate_stream tokenize detokenize " +
+var roots = strings.Fields("v1 v2 v3 api prometheus openai health healthz ready readyz live livez ping version metrics generate generate_stream tokenize detokenize " +
 	"chat completions completion embeddings embedding embed rerank score pooling classify models model info load invocations inference_pool sleep wake_up is_sleeping " +
 	"prometheus reset_prefix_cache start_profile stop_profile server_info docs openapi.json get_model_info get_server_info flush_cache abort_request")
 

@@ -64,9 +64,9 @@ func NewMeter(o Objectives) *Meter {
 		promised: prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "whylate", Name: "objective_seconds",
 			Help: "What is promised of a request."}, []string{"objective"}),
 	}
-	for name, d := range map[string]time.Duration{"ttft": o.TTFT, "tpot": o.TPOT, "e2e": o.E2E} {
-		if d > 0 {
-			m.promised.WithLabelValues(name).Set(d.Seconds())
+	for _, p := range o.promises() {
+		if p.most > 0 {
+			m.promised.WithLabelValues(p.name).Set(p.most.Seconds())
 		}
 	}
 	return m
@@ -113,15 +113,29 @@ func (m *Meter) Count(deployment string, prompt uint32, a *account.Account) {
 
 func seconds(ns int64) float64 { return float64(ns) / 1e9 }
 
+// begin counts nothing of a deployment yet: the first failure and the first miss are then growth, and a deployment without one has none.
+func (m *Meter) begin(deployment string) {
+	for _, v := range []Verdict{Good, Late, Failed, Left} {
+		m.judged.WithLabelValues(deployment, string(v))
+	}
+	for _, p := range m.objectives.promises() {
+		if p.most > 0 {
+			m.missed.WithLabelValues(deployment, p.name)
+		}
+	}
+}
+
 func (m *Meter) deployment(name string) string {
 	switch {
 	case name == "":
-		return "unknown"
-	case m.known[name]:
+		name = "unknown"
+	case !m.known[name] && len(m.known) >= most:
+		name = "other"
+	}
+	if m.known[name] {
 		return name
-	case len(m.known) >= most:
-		return "other"
 	}
 	m.known[name] = true
+	m.begin(name)
 	return name
 }

@@ -16,6 +16,16 @@ type Objectives struct {
 	E2E  time.Duration // first seen to last byte
 }
 
+// promise is one of the objectives under its name.
+type promise struct {
+	name string
+	most time.Duration
+}
+
+func (o Objectives) promises() [3]promise {
+	return [3]promise{{"ttft", o.TTFT}, {"tpot", o.TPOT}, {"e2e", o.E2E}}
+}
+
 // Verdict is what became of a request.
 type Verdict string
 
@@ -36,13 +46,9 @@ func (o Objectives) Judge(a *account.Account) (v Verdict, missed []string) {
 	case r.End == ledger.EndError || r.Status >= 400 || a.Output == 0:
 		return Failed, nil
 	}
-	for _, promise := range []struct {
-		name  string
-		most  time.Duration
-		taken int64
-	}{{"ttft", o.TTFT, a.TTFT}, {"tpot", o.TPOT, a.TPOT}, {"e2e", o.E2E, a.E2E()}} {
-		if promise.most > 0 && promise.taken > int64(promise.most) {
-			missed = append(missed, promise.name)
+	for i, taken := range []int64{a.TTFT, a.TPOT, a.E2E()} {
+		if p := o.promises()[i]; p.most > 0 && taken > int64(p.most) {
+			missed = append(missed, p.name)
 		}
 	}
 	if len(missed) > 0 {

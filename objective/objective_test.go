@@ -102,7 +102,7 @@ func TestCountsAreBounded(t *testing.T) {
 	for _, c := range fs["whylate_requests_judged_total"].GetMetric() {
 		judged += c.GetCounter().GetValue()
 	}
-	if n := len(fs["whylate_requests_judged_total"].GetMetric()); n != 202 || judged != 1001 {
+	if n := len(fs["whylate_requests_judged_total"].GetMetric()); n != 4*202 || judged != 1001 {
 		t.Errorf("%d series of %v requests", n, judged)
 	}
 	if n := len(fs["whylate_request_part_seconds_total"].GetMetric()); n != 2*202 {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
@@ -32,7 +33,7 @@ func newMetrics(more prometheus.Gatherer) *metrics {
 		panics:  prometheus.NewCounter(prometheus.CounterOpts{Name: "whylate_http_panics_total", Help: "Panics caught while answering."}),
 	}
 	own := prometheus.NewRegistry()
-	own.MustRegister(m.requests, m.seconds, m.open, m.streams, m.lost, m.panics)
+	own.MustRegister(m.requests, m.seconds, m.open, m.streams, m.lost, m.panics, collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewGoCollector())
 	all := prometheus.Gatherers{own}
 	if more != nil {
 		all = append(all, more)

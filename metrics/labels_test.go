@@ -45,9 +45,12 @@ func TestLists(t *testing.T) {
 		}
 		seen[n] = true
 	}
-	for _, n := range []string{"user", "end_user", "user_id", "hashed_api_key", "api_key_alias", "request_id", "trace_id", "session_id", "prompt", "url", "email", "ip", "client_ip"} {
+	for _, n := range []string{"user", "end_user", "user_id", "hashed_api_key", "api_key_alias", "request_id", "trace_id", "session_id", "url", "email", "ip", "client_ip"} {
 		if known[n] != 0 {
 			t.Errorf("%s is on the list", n)
 		}
+	}
+	if known["prompt"] != length || known["output"] != length {
+		t.Error("prompt and output are on the list as lengths only")
 	}
 }

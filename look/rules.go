@@ -48,6 +48,7 @@ var rules = []rule{
 	{"no-first-token", noFirstToken},
 	{"prof-invalid", profInvalid},
 	{"progress", progress},
+	{"preemptions", preemptionsCounted},
 	{"ranks-uneven", ranksUneven},
 	{"replicas-uneven", replicasUneven},
 	{"first-token-gap", firstTokenGap},

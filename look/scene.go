@@ -90,6 +90,7 @@ type index struct {
 	engines []adapter.Who
 	of      map[string][]*adapter.Reading
 	about   map[subject][]*adapter.Reading
+	tracks  map[[2]string][]*adapter.Track // by target and family
 }
 
 // subject is a signal of an engine.
@@ -103,7 +104,7 @@ func (s *Scene) index() *index {
 	if s.indexed != nil {
 		return s.indexed
 	}
-	x := &index{of: map[string][]*adapter.Reading{}, about: map[subject][]*adapter.Reading{}}
+	x := &index{of: map[string][]*adapter.Reading{}, about: map[subject][]*adapter.Reading{}, tracks: map[[2]string][]*adapter.Track{}}
 	engines := map[adapter.Who]bool{}
 	for _, r := range s.Readings {
 		k := subject{r.Signal.Name, r.Who.Engine()}
@@ -112,9 +113,18 @@ func (s *Scene) index() *index {
 			engines[k.engine] = true
 		}
 	}
+	for _, t := range s.Tracks {
+		k := [2]string{t.Target, t.Family}
+		x.tracks[k] = append(x.tracks[k], t)
+	}
 	x.engines = slices.SortedFunc(maps.Keys(engines), adapter.Who.Compare)
 	s.indexed = x
 	return x
+}
+
+// family are the series of a family of a target.
+func (s *Scene) family(target, family string) []*adapter.Track {
+	return s.index().tracks[[2]string{target, family}]
 }
 
 // evidence leaves out what is none. What it gives is for reading only.

@@ -1,7 +1,10 @@
 package look
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"testing"
 	"time"
@@ -72,3 +75,26 @@ litellm_proxy_failed_requests_metric_total{requested_model="None",exception_clas
 		})
 	}
 }
+
+// TestReadEndsInTheMiddle ends a read while an input is being read, not after it.
+func TestReadEndsInTheMiddle(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	read := 0
+	in := named("engine.log")
+	in.Open = func() (io.ReadCloser, error) {
+		return io.NopCloser(readerFunc(func(p []byte) (int, error) {
+			if read++; read == 3 {
+				cancel()
+			}
+			return copy(p, strings.Repeat("INFO 03-11 09:30:05 [a.py:1] nothing of note\n", 100)), nil
+		})), nil
+	}
+	if _, err := Read(ctx, []Input{in}, Options{}); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v after %d reads of an endless log", err, read)
+	}
+}
+
+type readerFunc func([]byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }

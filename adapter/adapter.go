@@ -62,6 +62,12 @@ func (w Who) Engine() Who {
 	return w
 }
 
+// Compare puts who in order: producers apart, then targets, models and ranks.
+func (w Who) Compare(o Who) int {
+	return cmp.Or(cmp.Compare(w.Producer, o.Producer), cmp.Compare(w.Target, o.Target), cmp.Compare(w.Model, o.Model), cmp.Compare(w.Rank, o.Rank), cmp.Compare(w.Role, o.Role),
+		cmp.Compare(w.Node, o.Node), cmp.Compare(w.Workload, o.Workload), cmp.Compare(w.Device, o.Device), cmp.Compare(w.Index, o.Index), cmp.Compare(w.Slice, o.Slice))
+}
+
 // String is a short name for tables and sentences.
 func (w Who) String() string {
 	if w.Device != "" {

@@ -30,13 +30,15 @@ type env struct {
 	in       io.Reader
 	out, err io.Writer
 	color    bool // the output is a terminal
+	// atOnce lets interrupt and terminate end the program where it stands, from when on nothing is left to put in order.
+	atOnce func()
 }
 
 // Main runs the command line and returns the exit status. Interrupt and terminate end a command in good order.
 func Main(args []string, in io.Reader, out, errOut io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	e := &env{in: in, out: out, err: errOut, color: isTerminal(out)}
+	e := &env{in: in, out: out, err: errOut, color: isTerminal(out), atOnce: func() { signal.Reset(syscall.SIGINT, syscall.SIGTERM) }}
 	root := e.root()
 	root.SetArgs(args)
 	root.SetIn(in)

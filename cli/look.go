@@ -38,6 +38,7 @@ line) is checked against what is there.`,
 			if err != nil {
 				return err
 			}
+			e.atOnce()
 			r := look.Judge(scene)
 			if unusable := out.print(e, r, func() { err = r.Text(e.out, e.columns()) }); unusable != nil {
 				return unusable

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync"
 
 	"github.com/klauspost/compress/zstd"
 )
@@ -16,10 +17,11 @@ import (
 const maxWindow = 128 << 20
 
 // Unpack takes off the compression, by gzip or zstd, if there is one, and the byte order mark: at most limit bytes come out, 0 means 16 GiB.
-// Its buffer holds 256 KiB to be peeked at. The function it gives must be called at the end. UTF-16 is an error.
+// Its buffer holds 256 KiB to be peeked at. The function it gives must be called once, at the end: the reader is another's then. UTF-16 is an error.
 func Unpack(r io.Reader, limit int64) (*bufio.Reader, func(), error) {
 	limit = cmp.Or(limit, defaultLimit)
-	src := bufio.NewReaderSize(r, lookAhead)
+	src := buffers.Get().(*bufio.Reader)
+	src.Reset(r)
 	magic, _ := src.Peek(4)
 	switch {
 	case bytes.HasPrefix(magic, []byte{0x1f, 0x8b}):
@@ -40,8 +42,14 @@ func Unpack(r io.Reader, limit int64) (*bufio.Reader, func(), error) {
 	if bytes.HasPrefix(magic, bom) {
 		_, _ = src.Discard(len(bom))
 	}
-	return src, func() {}, nil
+	return src, func() {
+		src.Reset(nil)
+		buffers.Put(src)
+	}, nil
 }
+
+// buffers are used again: thousands of pages are read one after the other.
+var buffers = sync.Pool{New: func() any { return bufio.NewReaderSize(nil, lookAhead) }}
 
 var bom = []byte{0xef, 0xbb, 0xbf}
 

@@ -17,7 +17,7 @@ func cacheValue(s *Scene, w adapter.Who) (Derived, bool) {
 		return Derived{}, false
 	}
 	v := spared / of
-	return Derived{Low: v, High: v, worse: -v, Text: fmt.Sprintf("the prefix cache spared %s of %s prompt tokens (%s)", count(spared), count(of), share(v))}, true
+	return Derived{Low: v, High: v, worse: -v, Text: fmt.Sprintf("%s of %s prompt tokens (%s) needed no prefill: their KV was in a cache, or was fetched", count(spared), count(of), share(v))}, true
 }
 
 func sparedByComputed(s *Scene, w adapter.Who) (spared, of float64, ok bool) {

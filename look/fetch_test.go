@@ -107,7 +107,7 @@ func TestReadsAPrometheus(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := text(t, inputs)
-	if asked != 4 || !strings.Contains(got, "4 running (m on pod-1:8000)") || !strings.Contains(got, "TTFT p99 500 ms to 1.00 s, mean 800 ms (m on pod-1:8000)") {
+	if asked != 4 || !strings.Contains(got, "4 running (m on pod-1:8000)") || !strings.Contains(got, "TTFT p99 500 ms to 1.00 s, mean 800 ms, n 20 in 60.0 s (m on pod-1:8000)") {
 		t.Errorf("%d queries: %s", asked, got)
 	}
 }

@@ -48,10 +48,14 @@ func Files(paths ...string) ([]Input, error) {
 			inputs = append(inputs, in)
 		}
 	}
+	inOrderOfFiles(inputs)
+	return inputs, nil
+}
+
+func inOrderOfFiles(inputs []Input) {
 	slices.SortStableFunc(inputs, func(a, b Input) int {
 		return cmp.Or(cmp.Compare(a.Target, b.Target), cmp.Compare(a.Order, b.Order), cmp.Compare(a.Name, b.Name))
 	})
-	return inputs, nil
 }
 
 // members are what lies in a folder, a run bundle, or a zip of either. Its files are closed when nobody can read them any more.

@@ -53,6 +53,7 @@ var cases = []fieldCase{
 		`4 of 6 queries find nothing on a part of the fleet`, `Replace it by: avg\(vllm:kv_cache_usage_perc\)`, `vllm:prefix_cache_hits_total`, `vllm:inter_token_latency_seconds_bucket`,
 	}, never: []string{`KV 0`, `KV cache 0`}},
 	{name: "C32", says: []string{
+		`request 1,900 failed \(RateLimitError 1,410, BadRequestError 380, InternalServerError 110\)`,
 		`has 320 series`, `label route`, `319 values, 316 of them seen once`, `All 1,900 are counted: 1,584 in 4 series of known values, 316 under values seen once`, `exception_status \(3 values\)`, `Drop or normalise the label route`,
 	}, never: []string{"\n\n\n", `A{200}`}},
 	{name: "C33", says: []string{`12 models`, `in all 78 running`, `294,912 tokens`, `8 more`}, never: []string{`[\x00-\x08\x0b-\x1f]`}},
@@ -129,7 +130,7 @@ var cases = []fieldCase{
 		`2 running, 0 waiting`, `70 tok/s out, 7 tok/s of prompts computed`, `KV cache 1\.2 %`,
 	}, never: []string{`2024`, `10 waiting`, `64 running`, `97 running`, `2025-03`, `BROKEN`}},
 	{name: "C69", says: []string{
-		`does not export TTFT`, `validation \(2\.00 ms\) and queue \(31\.0 ms\), and within the inference of 1\.84 s`, `Estimate, no measurement: .* about 245 ms`, `no time per output token`, `A decode step takes 38\.1 ms`, `20 of 1,000 failed`,
+		`does not export TTFT`, `validation \(2\.00 ms\) and queue \(31\.0 ms\), and within the inference of 1\.84 s`, `Estimate, no measurement: .* about 245 ms`, `no time per output token`, `A decode step takes 38\.1 ms`, `20 of 1,000 failed or were aborted, 2\.0 % \(overloaded 14, validation 6\)`, `a decode step takes 38\.1 ms \(TGI`,
 	}, never: []string{`TPOT = 76`, `TTFT = 0`, `TTFT p99`}},
 }
 

@@ -3,12 +3,14 @@ package look
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
 
 	"github.com/whylate/whylate/adapter"
 	"github.com/whylate/whylate/adapter/dialects"
+	"github.com/whylate/whylate/exposition"
 	"github.com/whylate/whylate/signals"
 )
 
@@ -121,10 +123,26 @@ func tokenPath(s *Scene) PathState {
 			ms = append(ms, measure{"out", -by, w, rate(by, float64(over)/1e9) + " out"})
 		}
 	}
+	for _, r := range s.Of("batch.forward_time") {
+		if h, _ := r.Observed(); r.Labels.Get("method") == "decode" && h.Count > 0 {
+			ms = append(ms, measure{"step", h.Mean(), r.Who.Engine(), "a decode step takes " + seconds(h.Mean())})
+		}
+	}
 	if len(ms) == 0 && s.Traces != nil {
 		return PathState{Path: signals.Token, State: Seen, Text: "request by request, in the traces below"}
 	}
-	return state(signals.Token, ms, "neither TTFT nor a time per token is in what was read: give an engine's /metrics, or traces")
+	return state(signals.Token, ms, noTokens(s))
+}
+
+// noTokens is why the token path is not seen, and what would show it.
+func noTokens(s *Scene) string {
+	switch {
+	case len(s.All("gen_ai.server.time_to_first_token")) > len(s.Of("gen_ai.server.time_to_first_token")):
+		return "TTFT was read and is no evidence, see below: measure it at the client, or give traces"
+	case slices.ContainsFunc(s.Engines(), func(w adapter.Who) bool { return !dialects.IsGateway(w) }):
+		return "neither TTFT nor a time per token of any request is in what was read: give traces, or what a client measured"
+	}
+	return "neither TTFT nor a time per token is in what was read: give an engine's /metrics, or traces"
 }
 
 // capacity is how many tokens fit into an engine's cache; the smallest is the worst. What stands there as None is not known.
@@ -182,7 +200,7 @@ func gauges(s *Scene, signal string, text func(float64, adapter.Who) string) (ms
 // tails are the p99 of a histogram, as far as its buckets tell.
 func tails(s *Scene, signal, name string) (ms []measure) {
 	for _, r := range s.Of(signal) {
-		h, _ := r.Observed()
+		h, window := r.Observed()
 		if h.Count == 0 {
 			continue
 		}
@@ -191,9 +209,21 @@ func tails(s *Scene, signal, name string) (ms []measure) {
 		if m := h.Mean(); !math.IsNaN(m) {
 			text += ", mean " + seconds(m)
 		}
+		text += ", n " + count(h.Count) + watchedFor(r, window)
 		ms = append(ms, measure{signal, cmp.Or(q.High, q.Low), r.Who.Engine(), text})
 	}
 	return ms
+}
+
+// watchedFor is the time in which a histogram was observed.
+func watchedFor(r *adapter.Reading, window bool) string {
+	if !window {
+		return " since its start"
+	}
+	if over := r.Hists[len(r.Hists)-1].At - r.Hists[0].At; over > 0 {
+		return " in " + seconds(float64(over)/1e9)
+	}
+	return ""
 }
 
 func means(s *Scene, signal, name string) (ms []measure) {
@@ -205,24 +235,102 @@ func means(s *Scene, signal, name string) (ms []measure) {
 	return ms
 }
 
+// failures are requests that failed, of each engine, and of each gateway over all its models: whoever asks for one that is not there fails too.
 func failures(s *Scene) (ms []measure) {
+	type sums struct {
+		failed, ended float64
+		why           map[string]float64
+	}
+	of := map[adapter.Who]*sums{}
+	var order []adapter.Who
 	for _, w := range s.Engines() {
-		failed, ended := s.recent("request.failed", w), s.recent("request.finished", w)
-		for _, r := range s.about("request.finished", w) {
-			if reason := r.Labels.Get("finished_reason"); reason == "abort" || reason == "error" {
-				n, _, ok := r.Grown()
-				if !ok {
-					n, _ = r.Last()
-				}
-				failed, ended = failed+n, ended-n
-			}
+		failed, ended, why := failuresOf(s, w)
+		if dialects.IsGateway(w) {
+			w.Model = ""
 		}
-		switch {
-		case failed > 0 && ended == 0: // how many did not is not told
-			ms = append(ms, measure{"failed", failed, w, count(failed) + " failed"})
-		case failed > 0:
-			ms = append(ms, measure{"failed", failed / (failed + ended), w, fmt.Sprintf("%s of %s failed or were aborted", count(failed), count(failed+ended))})
+		if of[w] == nil {
+			of[w] = &sums{why: map[string]float64{}}
+			order = append(order, w)
+		}
+		of[w].failed, of[w].ended = of[w].failed+failed, of[w].ended+ended
+		for k, n := range why {
+			of[w].why[k] += n
+		}
+	}
+	for _, w := range order {
+		switch f := of[w]; {
+		case f.failed > 0 && f.ended == 0: // how many did not is not told
+			ms = append(ms, measure{"failed", f.failed, w, fmt.Sprintf("%s failed%s", count(f.failed), reasons(f.why))})
+		case f.failed > 0:
+			all := f.failed + f.ended
+			ms = append(ms, measure{"failed", f.failed / all, w, fmt.Sprintf("%s of %s failed or were aborted, %s%s", count(f.failed), count(all), share(f.failed/all), reasons(f.why))})
 		}
 	}
 	return ms
+}
+
+// failuresOf are an engine's requests that failed, those that ended well, and the former by why.
+func failuresOf(s *Scene, w adapter.Who) (failed, ended float64, why map[string]float64) {
+	why = map[string]float64{}
+	fail := func(n float64, reason string) {
+		failed += n
+		if reason != "" {
+			why[reason] += n
+		}
+	}
+	for _, r := range s.about("request.failed", w) {
+		fail(since(r), reasonOf(r))
+	}
+	for _, r := range s.about("request.finished", w) {
+		if reason := r.Labels.Get("finished_reason"); reason == "abort" || reason == "error" {
+			fail(since(r), reason)
+		} else {
+			ended += since(r)
+		}
+	}
+	return failed, ended, why
+}
+
+// since is by how much a counter grew while it was watched; seen once, everything since it started.
+func since(r *adapter.Reading) float64 {
+	if by, _, ok := r.Grown(); ok {
+		return by
+	}
+	v, _ := r.Last()
+	return v
+}
+
+// reasonOf is why the requests of a counter failed, "" where it does not say.
+func reasonOf(r *adapter.Reading) string {
+	for _, name := range []string{"err", "reason", "error_type", "exception_class", "error_code", "http_code"} {
+		if v := r.Labels.Get(name); v != "" {
+			return exposition.Printable(v, 40)
+		}
+	}
+	return ""
+}
+
+// mostReasons are as many as are told; the rest is one number.
+const mostReasons = 4
+
+func reasons(why map[string]float64) string {
+	names := slices.SortedFunc(maps.Keys(why), func(a, b string) int { return cmp.Or(cmp.Compare(why[b], why[a]), cmp.Compare(a, b)) })
+	var said []string
+	rest := 0.0
+	for i, name := range names {
+		switch {
+		case why[name] == 0:
+		case i < mostReasons || len(names) == mostReasons+1:
+			said = append(said, name+" "+count(why[name]))
+		default:
+			rest += why[name]
+		}
+	}
+	if rest > 0 {
+		said = append(said, "others "+count(rest))
+	}
+	if len(said) == 0 {
+		return ""
+	}
+	return " (" + strings.Join(said, ", ") + ")"
 }

@@ -12,6 +12,12 @@ import (
 
 func gpuPath(s *Scene) PathState {
 	ms := gauges(s, "kv.usage", func(v float64, w adapter.Who) string { return "KV cache " + share(v) })
+	for _, w := range s.Engines() {
+		_, told := s.last("kv.usage", w)
+		if used, all, _, ok := s.pages(w); ok && !told && all > 0 {
+			ms = append(ms, measure{"kv.usage", used / all, w, "KV cache " + share(used/all)})
+		}
+	}
 	ms = append(ms, capacity(s)...)
 	p := state(signals.GPU, ms, "give the DCGM exporter's metrics, or run the agent on the host")
 	ds := s.devices()

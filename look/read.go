@@ -38,12 +38,15 @@ func Read(ctx context.Context, inputs []Input, o Options) (*Scene, error) {
 	if o.Most == 0 {
 		o.Most = 256 << 20
 	}
-	r := reader{scene: &Scene{now: o.Now, objectives: o.Good}, options: o, scrapes: map[string]int{}}
+	r := reader{ctx: ctx, scene: &Scene{now: o.Now, objectives: o.Good}, options: o, scrapes: map[string]int{}}
 	for _, in := range inputs {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
 		r.read(in)
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
 	}
 	r.tracks.Assemble()
 	r.scene.Tracks = append(r.tracks.All, r.scene.Tracks...)
@@ -55,7 +58,21 @@ func Read(ctx context.Context, inputs []Input, o Options) (*Scene, error) {
 	return r.scene, nil
 }
 
+// until is a reader that ends with its context.
+type until struct {
+	ctx context.Context
+	r   io.Reader
+}
+
+func (u until) Read(p []byte) (int, error) {
+	if err := u.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return u.r.Read(p)
+}
+
 type reader struct {
+	ctx     context.Context // ends a read in the middle of an input
 	scene   *Scene
 	options Options
 	tracks  dialects.Tracks
@@ -96,7 +113,7 @@ func (r *reader) content(in Input, src *Source) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
-	text, done, err := logline.Unpack(f, 0)
+	text, done, err := logline.Unpack(until{r.ctx, f}, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -196,12 +213,28 @@ func (r *reader) page(in Input, src *Source, b []byte) {
 		}
 		for _, h := range f.Histograms {
 			t := r.tracks.Track(speaker(in.Target, h.Labels, federated), f.Name, f.Type, h.Labels)
-			t.Hists = append(t.Hists, adapter.HistPoint{At: cmp.Or(h.At*1e6, at), Hist: h})
+			t.Hists = append(t.Hists, adapter.HistPoint{At: cmp.Or(h.At*1e6, at), Hist: likeBefore(t, h)})
 		}
 		for _, n := range f.NaN {
 			r.tracks.Track(speaker(in.Target, n.Labels, federated), f.Name, f.Type, n.Labels).NaN++
 		}
 	}
+}
+
+// likeBefore is a histogram that shares with the one before it of its series what has not changed: fifty scrapes of a hundred engines have a
+// million of them.
+func likeBefore(t *adapter.Track, h exposition.Hist) exposition.Hist {
+	h.Labels = t.Labels
+	if n := len(t.Hists); n > 0 {
+		before := &t.Hists[n-1]
+		if slices.Equal(h.Bounds, before.Bounds) {
+			h.Bounds = before.Bounds
+		}
+		if slices.Equal(h.Counts, before.Counts) {
+			h.Counts = before.Counts
+		}
+	}
+	return h
 }
 
 // noNumbers tell of registered metrics whose value is none, family by family, where the page's own problems do not yet.

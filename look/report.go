@@ -89,6 +89,8 @@ func found(s *Scene) (fs []Found) {
 		f.Versions, f.Models = with(f.Versions, e.Version), with(f.Models, e.Model)
 	}
 	for i := range fs {
+		slices.Sort(fs[i].Models) // not in the order in which a page has them
+		slices.Sort(fs[i].Targets)
 		if n := len(ranks[fs[i].Producer]); n > len(fs[i].Targets) {
 			fs[i].Ranks = n
 		}

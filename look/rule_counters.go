@@ -19,6 +19,14 @@ func (d *device) counter(s *Scene, signal string) *adapter.Reading {
 	return &adapter.Reading{Track: adapter.Track{Points: d.series(s, signal, "")}, Signal: rs[0].Signal, Native: rs[0].Native, Who: d.who}
 }
 
+// inBytes is the unit of a native rate.
+func inBytes(times float64) string {
+	if times == 1 {
+		return "bytes/s"
+	}
+	return "units of " + count(times) + " bytes/s"
+}
+
 // disguised finds gauges that are declared, or called, as if they were counters: their values are rates already.
 func disguised(s *Scene) (facts []Fact) {
 	said := map[string]bool{}
@@ -41,7 +49,7 @@ func disguised(s *Scene) (facts []Fact) {
 				f.Weight = Notice
 			}
 			if isRate {
-				f.Text = name + " is a rate in bytes/s already, a gauge"
+				f.Text = name + " is a rate in " + inBytes(r.Native.Times) + " already, a gauge"
 			}
 			if declared {
 				f.Text += ", and declared counter, which is wrong"

@@ -47,8 +47,8 @@ func firstTokenGap(s *Scene) (facts []Fact) {
 
 // cores are those that a target's process kept busy while it was watched.
 func (s *Scene) cores(target string) (float64, bool) {
-	for _, t := range s.Tracks {
-		if t.Target != target || t.Family != "process_cpu_seconds_total" || len(t.Points) < 2 {
+	for _, t := range s.family(target, "process_cpu_seconds_total") {
+		if len(t.Points) < 2 {
 			continue
 		}
 		first, last := t.Points[0], t.Points[len(t.Points)-1]

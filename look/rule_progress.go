@@ -1,14 +1,15 @@
 package look
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
 
-// progress comes before load: requests run, and no token comes out.
+	"github.com/whylate/whylate/adapter"
+)
+
+// progress comes before load: requests run or wait, and no token comes out.
 func progress(s *Scene) (facts []Fact) {
 	for _, w := range s.Engines() {
-		running, ok := s.last("request.running", w)
-		if !ok || running == 0 {
-			continue
-		}
 		by, over, ok := s.grown("tokens.generated", w)
 		if !ok || by > 0 {
 			continue
@@ -17,16 +18,62 @@ func progress(s *Scene) (facts []Fact) {
 		if over > 0 {
 			during = "in " + seconds(float64(over)/1e9)
 		}
-		f := Fact{Weight: Broken, Path: "token", About: w.String(), Text: fmt.Sprintf("%s: %s requests run, and not one token came out %s.", w, count(running), during),
-			Do: "A GPU that is busy is no progress. Look at the engine's last log line and at 'whylate top'; if it stays so, take a stack of the worker before restarting it."}
-		for _, r := range s.about("tokens.generated", w) {
-			if r.Native.Late {
-				f.Weight = Notice
-				f.Text = fmt.Sprintf("%s: %s requests run, and none ended %s. %s moves only when a request ends, so whether tokens come out is not known.", w, count(running), during, r.Native.Name)
-				f.Do = ""
+		running, ok := s.last("request.running", w)
+		switch {
+		case !ok:
+		case running > 0 && s.late("tokens.generated", w):
+			name := s.about("tokens.generated", w)[0].Native.Name
+			facts = append(facts, Fact{Weight: Notice, Path: "token", About: w.String(),
+				Text: fmt.Sprintf("%s: %s requests run, and none ended %s. %s moves only when a request ends, so whether tokens come out is not known.", w, count(running), during, name)})
+		case running > 0:
+			facts = append(facts, Fact{Weight: Broken, Path: "token", About: w.String(),
+				Text: fmt.Sprintf("%s: %s requests run, and not one token came out %s. A GPU that is busy is no progress%s.", w, count(running), during, s.atWork(w)),
+				Do:   "Look at the engine's last log line and at 'whylate top'; if it stays so, take a stack of the worker before restarting it."})
+		case s.waitedThroughout(w):
+			waiting, _ := s.last("request.waiting", w)
+			f := Fact{Weight: Broken, Path: "request", About: w.String(),
+				Text: fmt.Sprintf("%s: %s requests wait, none runs, and not one token came out %s: nobody is taken up.", w, count(waiting), during),
+				Do:   "Look at the engine's last log line: it may be paused, asleep, or wait for another process. If it stays so, take a stack of the engine's process before restarting it."}
+			if usage, ok := s.last("kv.usage", w); ok {
+				f.Text += fmt.Sprintf(" KV cache %s.", share(usage))
 			}
+			facts = append(facts, f)
 		}
-		facts = append(facts, f)
 	}
 	return facts
+}
+
+// waitedThroughout reports whether requests of an engine waited at the first sight and at the last.
+func (s *Scene) waitedThroughout(w adapter.Who) bool {
+	var first, last float64
+	for _, r := range s.about("request.waiting", w) {
+		if len(r.Points) > 1 {
+			first, last = first+r.Points[0].Value, last+r.Points[len(r.Points)-1].Value
+		}
+	}
+	return first > 0 && last > 0
+}
+
+// atWork is what the GPUs of an engine do, "" where they are not known.
+func (s *Scene) atWork(w adapter.Who) string {
+	w.Rank = ""
+	var said []string
+	for _, d := range s.devices() {
+		if of, _, ok := s.engineOf(d.owner()); !ok || of != w {
+			continue
+		}
+		var does []string
+		for _, signal := range []string{"hw.gpu.utilization", "gpu.dram_active", "gpu.tensor_active", "gpu.power", "gpu.clock.sm"} {
+			if v, ok := d.last(s, signal, ""); ok {
+				does = append(does, call(signal)+" "+inUnit(signal, v))
+			}
+		}
+		if len(does) > 0 && len(said) < mostAlike {
+			said = append(said, d.String()+": "+strings.Join(does, ", "))
+		}
+	}
+	if len(said) == 0 {
+		return ""
+	}
+	return " (" + strings.Join(said, "; ") + ")"
 }

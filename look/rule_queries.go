@@ -105,7 +105,7 @@ func (s *Scene) lacking(producer, family string) (targets []string) {
 	}
 	for t, ok := range has {
 		if !ok {
-			targets = append(targets, exposition.Printable(t, 40))
+			targets = append(targets, exposition.Printable(t, 80))
 		}
 	}
 	slices.Sort(targets)

@@ -11,18 +11,25 @@ import (
 func promptThroughput(s *Scene) (facts []Fact) {
 	for _, w := range s.Engines() {
 		taken, computed, over, ok := takenUp(s, w)
-		if !ok || over == 0 {
+		if !ok {
 			continue
 		}
 		for _, r := range s.about("tokens.prompt_per_request", w) {
 			h, window := r.Observed()
 			asked, sec := h.Sum, float64(over)/1e9
+			in, amount := "in "+seconds(sec), func(n float64) string { return rate(n, sec) }
+			if over == 0 {
+				in, amount = "between the scrapes", func(n float64) string { return count(n) + " tokens" }
+			}
 			if !window || within(asked, taken, 0.2) && within(taken, computed, 0.2) {
 				continue
 			}
 			f := Fact{Weight: Notice, Path: "token", About: w.String(),
-				Text: fmt.Sprintf("%s, in %s: requests that ended had prompts of %s (demand served; prefilled earlier), %s were taken up (%s of them cached), and %s were really computed: that is the load of prefill on the GPU%s. All three are right.",
-					w, seconds(sec), rate(asked, sec), rate(taken, sec), share((taken-computed)/max(taken, 1)), rate(computed, sec), inLog(s, computed/sec))}
+				Text: fmt.Sprintf("%s, %s: requests that ended had prompts of %s (demand served; prefilled earlier), %s were taken up (%s of them cached), and %s were really computed: that is the load of prefill on the GPU%s. All three are right.",
+					w, in, amount(asked), amount(taken), share((taken-computed)/max(taken, 1)), amount(computed), inLog(s, computed, sec))}
+			if over == 0 {
+				f.Do = "Say the time between them (--interval), and these are rates."
+			}
 			facts = append(facts, f)
 		}
 	}
@@ -53,11 +60,11 @@ func takenUp(s *Scene, w adapter.Who) (taken, computed float64, over int64, ok b
 }
 
 // inLog says that a log's prompt throughput is a rate too, if there is one log and it is.
-func inLog(s *Scene, computed float64) string {
-	if len(s.Logs) != 1 || s.Logs[0].load.computed.n == 0 {
+func inLog(s *Scene, computed, sec float64) string {
+	if sec == 0 || len(s.Logs) != 1 || s.Logs[0].load.computed.n == 0 {
 		return ""
 	}
-	if said := s.Logs[0].load.computed; within(said.value(), computed, 0.05) {
+	if said := s.Logs[0].load.computed; within(said.value(), computed/sec, 0.05) {
 		return fmt.Sprintf(", equal to the log's %s tok/s (Avg prompt throughput, mean of %s)", tenths(said.value()), several(said.n, "line", "lines"))
 	}
 	return ""

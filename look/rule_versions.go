@@ -55,7 +55,7 @@ func mixedVersions(s *Scene) (facts []Fact) {
 func speak(targets map[string]bool) string {
 	var names []string
 	for _, t := range slices.Sorted(maps.Keys(targets)) {
-		names = append(names, exposition.Printable(t, 40))
+		names = append(names, exposition.Printable(t, 80))
 	}
 	if len(names) == 1 {
 		return names[0] + " speaks"
@@ -83,7 +83,7 @@ func sideBySide(s *Scene, producer string) string {
 			}
 		}
 		if len(of) > 0 {
-			said = append(said, fmt.Sprintf("%s: %s.", exposition.Printable(w.Target, 40), strings.Join(of, ", ")))
+			said = append(said, fmt.Sprintf("%s: %s.", exposition.Printable(w.Target, 80), strings.Join(of, ", ")))
 		}
 	}
 	return strings.Join(said, " ")

@@ -1,7 +1,7 @@
 package look
 
 import (
-	"cmp"
+	"maps"
 	"slices"
 	"time"
 
@@ -37,6 +37,7 @@ type Scene struct {
 	invalid map[*adapter.Reading]string // readings that are no evidence, and why
 	gpus    []*device                   // whom readings of GPUs are about, once they have been gathered
 	engines []adapter.Who               // without ranks, likewise
+	indexed *index                      // of Readings, likewise
 }
 
 // Source is one input and what was made of it.
@@ -71,20 +72,70 @@ type Query struct {
 }
 
 // Of are the readings of a signal that are evidence, in a stable order.
-func (s *Scene) Of(signal string) []*adapter.Reading {
-	return slices.DeleteFunc(s.All(signal), func(r *adapter.Reading) bool { return s.invalid[r] != "" })
-}
+func (s *Scene) Of(signal string) []*adapter.Reading { return s.evidence(s.index().of[signal]) }
 
 // All are the readings of a signal, those that are no evidence among them.
-func (s *Scene) All(signal string) []*adapter.Reading {
-	var rs []*adapter.Reading
+func (s *Scene) All(signal string) []*adapter.Reading { return s.index().of[signal] }
+
+// Engines are those that readings are about, devices aside.
+func (s *Scene) Engines() []adapter.Who { return s.index().engines }
+
+// about are the readings of a signal about one engine that are evidence.
+func (s *Scene) about(signal string, w adapter.Who) []*adapter.Reading {
+	return s.evidence(s.index().about[subject{signal, w}])
+}
+
+// index finds readings by what is asked for: a hundred engines are a hundred thousand questions.
+type index struct {
+	engines []adapter.Who
+	of      map[string][]*adapter.Reading
+	about   map[subject][]*adapter.Reading
+	tracks  map[[2]string][]*adapter.Track // by target and family
+}
+
+// subject is a signal of an engine.
+type subject struct {
+	signal string
+	engine adapter.Who
+}
+
+// index is that of the readings, which are all there when the first one is asked for.
+func (s *Scene) index() *index {
+	if s.indexed != nil {
+		return s.indexed
+	}
+	x := &index{of: map[string][]*adapter.Reading{}, about: map[subject][]*adapter.Reading{}, tracks: map[[2]string][]*adapter.Track{}}
+	engines := map[adapter.Who]bool{}
 	for _, r := range s.Readings {
-		if r.Signal.Name == signal {
-			rs = append(rs, r)
+		k := subject{r.Signal.Name, r.Who.Engine()}
+		x.of[k.signal], x.about[k] = append(x.of[k.signal], r), append(x.about[k], r)
+		if !isDevice(r) {
+			engines[k.engine] = true
 		}
 	}
-	return rs
+	for _, t := range s.Tracks {
+		k := [2]string{t.Target, t.Family}
+		x.tracks[k] = append(x.tracks[k], t)
+	}
+	x.engines = slices.SortedFunc(maps.Keys(engines), adapter.Who.Compare)
+	s.indexed = x
+	return x
 }
+
+// family are the series of a family of a target.
+func (s *Scene) family(target, family string) []*adapter.Track {
+	return s.index().tracks[[2]string{target, family}]
+}
+
+// evidence leaves out what is none. What it gives is for reading only.
+func (s *Scene) evidence(rs []*adapter.Reading) []*adapter.Reading {
+	if len(s.invalid) == 0 || !slices.ContainsFunc(rs, s.doubted) {
+		return rs
+	}
+	return slices.DeleteFunc(slices.Clone(rs), s.doubted)
+}
+
+func (s *Scene) doubted(r *adapter.Reading) bool { return s.invalid[r] != "" }
 
 // doubt takes a reading out of the evidence.
 func (s *Scene) doubt(r *adapter.Reading, why string) {
@@ -92,25 +143,6 @@ func (s *Scene) doubt(r *adapter.Reading, why string) {
 		s.invalid = map[*adapter.Reading]string{}
 	}
 	s.invalid[r] = why
-}
-
-// Engines are those that readings are about, devices aside.
-func (s *Scene) Engines() []adapter.Who {
-	var ws []adapter.Who
-	for _, r := range s.Readings {
-		if w := r.Who.Engine(); r.Signal.Scope != "device" && !slices.Contains(ws, w) {
-			ws = append(ws, w)
-		}
-	}
-	slices.SortStableFunc(ws, func(a, b adapter.Who) int {
-		return cmp.Or(cmp.Compare(a.Producer, b.Producer), cmp.Compare(a.Target, b.Target), cmp.Compare(a.Model, b.Model), cmp.Compare(a.Rank, b.Rank))
-	})
-	return ws
-}
-
-// about are the readings of a signal about one engine that are evidence.
-func (s *Scene) about(signal string, w adapter.Who) []*adapter.Reading {
-	return slices.DeleteFunc(s.Of(signal), func(r *adapter.Reading) bool { return r.Who.Engine() != w })
 }
 
 // last is the newest value of a gauge of one engine: of several series their sum, or the greatest where adding them up means nothing.
@@ -146,11 +178,7 @@ func (s *Scene) late(signal string, w adapter.Who) bool {
 // recent is by how much counters of one engine grew while it was watched; seen once, everything since it started.
 func (s *Scene) recent(signal string, w adapter.Who) (sum float64) {
 	for _, r := range s.about(signal, w) {
-		if by, _, ok := r.Grown(); ok {
-			sum += by
-		} else if v, ok := r.Last(); ok {
-			sum += v
-		}
+		sum += since(r)
 	}
 	return sum
 }

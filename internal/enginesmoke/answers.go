@@ -2,15 +2,14 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"os/exec"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/whylate/whylate/account"
 	"github.com/whylate/whylate/experiment/replay"
+	"github.com/whylate/whylate/internal/engineenv"
 	"github.com/whylate/whylate/internal/engineproof"
 	"github.com/whylate/whylate/ledger"
 	"github.com/whylate/whylate/query"
@@ -49,13 +48,8 @@ func (a *answer) find(id string) *finding {
 
 // explain asks the program itself, as a person would.
 func (s *smoke) explain(ctx context.Context, id string) (*answer, error) {
-	cmd := exec.CommandContext(ctx, s.binary, "explain", id, "--from", s.Dir, "-o", "json")
-	out, err := cmd.Output()
-	if err != nil {
-		return nil, fmt.Errorf("whylate explain %s: %w", id, err)
-	}
 	a := new(answer)
-	return a, json.Unmarshal(out, a)
+	return a, engineenv.Ask(ctx, s.binary, a, "explain", id, "--from", s.Dir)
 }
 
 // answers asks about one request of each planted incident and about one that nobody hurt.

@@ -44,6 +44,9 @@ func (s *smoke) judge(ctx context.Context) error {
 		return err
 	}
 	s.answers(ctx, both)
+	if err := s.fleet(l); err != nil {
+		return err
+	}
 	return s.fixture()
 }
 

@@ -1,6 +1,7 @@
 // Command enginesmoke proves the whole way on a real engine: it starts vLLM with the probe, plays a load with planted incidents, and
 // checks the ledger, the account and the answers against independent sources: the engine's own log and counters, and the
-// clients' clocks. It is what 'make engine-smoke' runs.
+// clients' clocks; and what a server beside it makes of what the engine sends without a probe, its metrics page and its spans. It is what
+// 'make engine-smoke' runs.
 //
 // With FIXTURE=path it also writes the run as one capture, the fixture of the demo and of the golden tests.
 package main
@@ -88,8 +89,13 @@ func (s *smoke) play(ctx context.Context) error {
 	if err := os.MkdirAll(rings, 0o700); err != nil {
 		return err
 	}
+	f, err := s.serve(ctx, python, rings)
+	if err != nil {
+		return err
+	}
+	defer f.server.Stop()
 	fmt.Printf("starting vLLM %s with empty compile caches\n", version)
-	e, err := engineenv.Start(ctx, engineenv.Options{Python: python, Dir: s.Dir, Rings: rings, Env: []string{"WHYLATE_DEPLOYMENT=smoke", "WHYLATE_REPLICA=vllm-0"}})
+	e, err := engineenv.Start(ctx, engineenv.Options{Python: python, Dir: s.Dir, Rings: rings, Args: f.args(), Env: []string{"WHYLATE_DEPLOYMENT=smoke", "WHYLATE_REPLICA=vllm-0"}})
 	if err != nil {
 		return err
 	}
@@ -100,14 +106,9 @@ func (s *smoke) play(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, load := range [][]experiment.Request{mainLoad(), quietLoad()} {
-		begun := time.Now()
-		if _, err := s.Play(ctx, e, load, nil); err != nil {
-			capture.Kill()
-			return err
-		}
-		fmt.Printf("%d requests played in %.0f s\n", len(load), time.Since(begun).Seconds())
-		time.Sleep(2 * time.Second)
+	if err := s.underLoad(ctx, e, f); err != nil {
+		capture.Kill()
+		return err
 	}
 	if s.Metrics, err = e.Metrics(); err != nil {
 		return err
@@ -120,6 +121,45 @@ func (s *smoke) play(ctx context.Context) error {
 	}
 	e.Stop()
 	return s.ReadLog(filepath.Join(s.Dir, "engine.log"))
+}
+
+// underLoad plays both parts, and asks the server about them.
+func (s *smoke) underLoad(ctx context.Context, e *engineenv.Engine, f *fleet) error {
+	if err := f.follow(e); err != nil {
+		return err
+	}
+	if err := s.part(ctx, e, mainLoad()); err != nil {
+		return err
+	}
+	begun := time.Now()
+	if err := f.before(ctx, e); err != nil {
+		return err
+	}
+	fmt.Printf("%.1f s until the scrape that has it all\n", time.Since(begun).Seconds())
+	seen := make(chan looked, 1)
+	go func() { seen <- s.look(ctx, e.URL+"/metrics", "10s") }()
+	err := s.part(ctx, e, quietLoad())
+	f.said.Engine = <-seen
+	if err != nil {
+		return err
+	}
+	begun = time.Now()
+	if err := s.ask(ctx, f, e); err != nil {
+		return err
+	}
+	fmt.Printf("the server asked in %.0f s\n", time.Since(begun).Seconds())
+	return nil
+}
+
+// part plays a load, and lets the engine come to rest.
+func (s *smoke) part(ctx context.Context, e *engineenv.Engine, load []experiment.Request) error {
+	begun := time.Now()
+	if _, err := s.Play(ctx, e, load, nil); err != nil {
+		return err
+	}
+	fmt.Printf("%d requests played in %.0f s\n", len(load), time.Since(begun).Seconds())
+	time.Sleep(2 * time.Second)
+	return nil
 }
 
 // reload takes up the results of an earlier run from its files.

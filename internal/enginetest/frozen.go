@@ -26,7 +26,7 @@ func (b *bench) frozen(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer v.stop()
+	defer v.Stop()
 	var worst time.Duration
 	for _, f := range []freeze{
 		{"VLLM::EngineCore", "core3", 3 * time.Second}, {"VLLM::Worker", "worker3", 3 * time.Second},

@@ -28,7 +28,7 @@ func (b *bench) killed(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer v.stop()
+	defer v.Stop()
 	before := ""
 	for _, victim := range []victim{{"VLLM::Worker", "worker"}, {"VLLM::EngineCore", "core"}, {apiServer, "api"}, {"", "after"}} {
 		if before, err = b.kill(ctx, v, rings, victim, before); err != nil {
@@ -65,14 +65,14 @@ func (b *bench) kill(ctx context.Context, v *served, rings string, victim victim
 		done <- played{r, err}
 	}()
 	var e *api.EngineState
-	if !await(ctx, 20*time.Second, func() bool { e = v.top(ctx); return e != nil && e.ID != before && e.Status != api.EngineDead }) {
+	if !engineenv.Await(ctx, 20*time.Second, func() bool { e = v.top(ctx); return e != nil && e.ID != before && e.Status != api.EngineDead }) {
 		return "", errors.Join(errors.New("the server never saw the engine live"), (<-done).err)
 	}
 	if before != "" {
 		restart, end := false, false
-		await(ctx, 10*time.Second, func() bool { // a restart is told with the first iteration after it
+		engineenv.Await(ctx, 10*time.Second, func() bool { // a restart is told with the first iteration after it
 			var l api.ChangeList
-			if v.ask(ctx, &l, "changes") != nil {
+			if v.Ask(ctx, &l, "changes") != nil {
 				return false
 			}
 			for _, c := range l.Changes {

@@ -117,6 +117,7 @@ type total struct {
 	iterations, traced, differences, failures, evictions int
 	reasons                                              map[ledger.SkipReason]int
 	messages                                             map[wire.Type]int
+	simulated                                            simulations
 }
 
 func (t *total) add(c *comparison, version string, o options) {
@@ -124,6 +125,7 @@ func (t *total) add(c *comparison, version string, o options) {
 	t.traced += c.traced
 	t.differences += c.count
 	t.evictions += c.evictions
+	t.simulated.add(c)
 	for r, n := range c.reasons {
 		t.reasons[r] += n
 	}
@@ -152,6 +154,7 @@ func (t *total) figures(sheet *figure.Sheet, version string, o options) bool {
 	ok = sheet.AtLeast(name("iterations"), float64(t.iterations), "count", float64(o.iterations)) && ok
 	ok = sheet.AtLeast(name("skips_traced"), 100*float64(t.traced)/float64(max(t.iterations, 1)), "%", 10) && ok
 	sheet.Report(name("engine_failures"), float64(t.failures), "count")
+	ok = t.simulated.figures(sheet, version) && ok
 	return sheet.AtMost(name("unseen"), float64(len(unseen)), "count", 0) && ok
 }
 
@@ -244,7 +247,17 @@ func check(folder string, messages map[wire.Type]int) (*comparison, error) {
 	if err != nil {
 		return nil, err
 	}
-	return compare(a.Book(), truth), nil
+	book := a.Book()
+	if len(book.Engines) != 1 {
+		return compare(book, truth), nil
+	}
+	s, err := simulated(book.Engines[0], truth)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", folder, err)
+	}
+	c := compare(book, truth)
+	c.simulation = s
+	return c, nil
 }
 
 // counting passes frames on and counts them by type.

@@ -24,7 +24,7 @@ type Scheduler struct {
 	waiting queue
 	held    queue // without Rules.DeferredInFront: who was passed over
 	step    int
-	arrived uint64
+	arrived uint32
 	paused  Pause
 	failed  []*Sequence // of a grammar, found by the last decisions
 
@@ -53,7 +53,7 @@ func (s *Scheduler) Add(r Request) (*Sequence, error) {
 		return nil, fmt.Errorf("simulate: request %q: %d block hashes; a prompt of %d tokens fills %d blocks", r.ID, len(r.Hashes), r.Prompt, most)
 	}
 	s.arrived++
-	q := &Sequence{Request: r, key: mix(s.arrived)}
+	q := &Sequence{Request: r, number: s.arrived}
 	q.Tokens = r.Prompt
 	if r.Grammar {
 		q.grammar = grammarCompiling

@@ -36,7 +36,7 @@ type Sequence struct {
 	Progress
 	state   state
 	grammar grammar
-	key     uint64 // of the tokens nobody gave a hash for: its output
+	number  uint32 // of its arrival
 }
 
 type state uint8
@@ -61,15 +61,15 @@ func (q *Sequence) Finished() bool { return q.state == finished }
 // Output is the number of its output tokens.
 func (q *Sequence) Output() int { return q.Tokens - q.Prompt }
 
-// hash names the tokens up to the end of a full block. Output is taken to be unlike any other's.
+// hash names the tokens up to the end of a full block. What nobody gave a hash for, as output, is taken to be unlike any other's.
 func (q *Sequence) hash(block int) uint64 {
 	if block < len(q.Hashes) {
 		return q.Hashes[block]
 	}
-	return mix(q.key ^ mix(uint64(block)+1))
+	return mix(uint64(q.number)<<32 | uint64(uint32(block)))
 }
 
-// mix spreads a number over 64 bits (the finaliser of SplitMix64).
+// mix spreads a number over 64 bits, different ones to different ones (the finaliser of SplitMix64).
 func mix(x uint64) uint64 {
 	x += 0x9e3779b97f4a7c15
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9

@@ -98,18 +98,18 @@ func loadOf(truth []line) load {
 	return l
 }
 
-// simulated plays a run again. The engine's settings are those that its hello told.
-func simulated(e *ledger.Engine, truth []line) (*simulation, error) {
-	var settings struct{ Sessions bool }
-	if err := json.Unmarshal(truth[0].Settings, &settings); err != nil {
+// simulated plays a run again. The engine's version and settings are those that its hello told.
+func simulated(version string, hello map[string]any, truth []line) (*simulation, error) {
+	var run struct{ Sessions bool }
+	if err := json.Unmarshal(truth[0].Settings, &run); err != nil {
 		return nil, err
 	}
 	c := &simulation{}
-	if settings.Sessions {
+	if run.Sessions {
 		c.refused = "streaming sessions"
 		return c, nil
 	}
-	rules, s, err := simulate.FromHello(e.Version, e.Settings)
+	rules, s, err := simulate.FromHello(version, hello)
 	if err != nil {
 		return nil, err
 	}

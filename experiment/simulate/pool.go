@@ -7,13 +7,12 @@ type pool struct {
 	next, prev []int32 // the free blocks in the order of their use; block 0 is both ends
 	free       int
 
-	hash            []uint64
-	known           []bool  // whether hash means anything
-	later, earlier  []int32 // blocks of the same hash in a circle, in the order in which they were cached
-	first           map[uint64]int32
-	uncachedFirst   bool
-	atOnce, atLast  []int32 // scratch of release
-	evicted, cached int     // ever
+	hash           []uint64
+	known          []bool  // whether hash means anything
+	later, earlier []int32 // blocks of the same hash in a circle, in the order in which they were cached
+	first          map[uint64]int32
+	uncachedFirst  bool
+	atOnce, atLast []int32 // scratch of release
 }
 
 func newPool(blocks int, uncachedFirst bool) *pool {
@@ -46,7 +45,6 @@ func (p *pool) take() int32 {
 	p.unlink(b)
 	if p.known[b] {
 		p.forget(b)
-		p.evicted++
 	}
 	p.refs[b] = 1
 	return b
@@ -96,7 +94,6 @@ func (p *pool) cache(b int32, hash uint64) {
 		}
 		p.forget(b)
 	}
-	p.cached++
 	p.known[b], p.hash[b] = true, hash
 	first, ok := p.first[hash]
 	if !ok {

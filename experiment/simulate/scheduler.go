@@ -145,7 +145,7 @@ func (s *Scheduler) release(q *Sequence) {
 // preempt takes all blocks from a sequence that has left the running list, and puts it first in line.
 func (s *Scheduler) preempt(q *Sequence, drop bool) {
 	s.release(q)
-	q.state, q.Preempted = waiting, true
+	q.state = waiting
 	q.Computed, q.Drafts = 0, 0
 	if s.rules.HoldStale {
 		q.Drop = drop || q.Drop && q.Stale > 0

@@ -15,18 +15,17 @@ type Request struct {
 
 // Progress is how far a sequence has come.
 type Progress struct {
-	Tokens       int // known: prompt and output
-	Computed     int // or being computed by what is in flight, drafts taken for accepted
-	Placeholders int // output that is in flight
-	Drafts       int // offered for its next iteration
-	InFlight     int // tokens scheduled and not completed
-	Stale        int // of them, from before its last preemption
-	Discard      int // outputs to throw away
-	Next         int // first step in which it may decode
-	Cached       int // blocks that the prefix cache knows
-	Drop         bool
-	Prefilling   bool
-	Preempted    bool
+	Tokens       int  // known: prompt and output
+	Computed     int  // or being computed by what is in flight, drafts taken for accepted
+	Placeholders int  // output that is in flight
+	Drafts       int  // offered for its next iteration
+	InFlight     int  // tokens scheduled and not completed
+	Stale        int  // of them, from before its last preemption
+	Discard      int  // outputs to throw away
+	Next         int  // first step in which it may decode
+	Cached       int  // blocks that the prefix cache knows
+	Drop         bool // what is stale is thrown away
+	Prefilling   bool // its last iteration ended before the end of what was known
 	Blocks       []int32
 }
 

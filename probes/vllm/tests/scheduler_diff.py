@@ -55,7 +55,7 @@ WEATHERS = {
     "no chunks": {"chunked": False, "budget": (1024, 1025), "longest": 800, "rate": 0.6},
     "watermark": {"watermark": 0.05},
     "partial reservation": {"scheduler_reserve_full_isl": False, "blocks": (70, 160)},
-    "long prefill threshold": {"long_prefill_token_threshold": 24, "max_num_active_seqs": 6},
+    "long prefill threshold": {"long_prefill_token_threshold": 24, "max_num_active_seqs": 6, "seqs": (6, 24)},
     "huge pool": {"states": 0.05, "blocks": (20_000, 20_001), "seqs": (48, 64), "budget": (512, 1024), "rate": 0.5},
     "tiny batch": {"seqs": (1, 4), "budget": (16, 32), "rate": 0.2},
     "all at once": {
@@ -334,7 +334,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--iterations", type=int, default=5000)
     parser.add_argument("--trace", type=float, default=0.15, help="share of the iterations that are followed line by line")
-    parser.add_argument("--states", type=float, default=1, help="share of the iterations whose state is told before they are decided")
+    parser.add_argument("--states", type=float, default=1, help="share of the iterations whose state is told first")
     parser.add_argument("--only", type=int, help="this run alone")
     arguments = parser.parse_args()
     os.environ["WHYLATE_RING_BYTES"] = str(48 << 20)  # nothing may be overwritten

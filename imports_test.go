@@ -28,7 +28,7 @@ var rows = [][]string{
 	{"agent/command"},
 	{"diagnose", "experiment", "objective"},
 	{"look"},
-	{"experiment/replay"},
+	{"experiment/replay", "experiment/simulate"},
 	{"experiment/overhead"},
 	{"export"},
 	{"api"},
@@ -49,7 +49,7 @@ var anywhere = []string{"internal/scenario", "internal/figure", "internal/engine
 var leaves = []string{"internal/vfs", "internal/renew", "internal/process"}
 
 // standardOnly import nothing but the standard library and this module.
-var standardOnly = []string{"ledger", "account", "adapter/genai", "store", "ingest", "query", "diagnose", "api", "api/client", "experiment"}
+var standardOnly = []string{"ledger", "account", "adapter/genai", "store", "ingest", "query", "diagnose", "api", "api/client", "experiment", "experiment/simulate"}
 
 // never are packages that a package must not need, however far down: the agent runs beside engines and stays small.
 var never = map[string][]string{

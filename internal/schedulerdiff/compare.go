@@ -22,6 +22,7 @@ type comparison struct {
 	output map[string]uint32
 	flight []*line // decided and not done
 
+	simulation  *simulation
 	reasons     map[ledger.SkipReason]int // of traced iterations
 	iterations  int
 	traced      int

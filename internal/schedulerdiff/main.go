@@ -1,11 +1,13 @@
 // Command schedulerdiff proves the ledger on the scheduler classes of installed vLLMs, without a model: their decisions are real,
 // their tokens are made up. A driver (probes/vllm/tests/scheduler_diff.py) runs them under random configurations and loads, with
 // the probe in them, and writes down what their own state says after each call; the ledger that is rebuilt from the probe's rings
-// must say the same. It is what 'make scheduler-diff' runs.
+// must say the same. Of the same runs it plays what came in to a simulated scheduler, whose decisions it holds against the real
+// ones (docs/fidelity.md). It is what 'make scheduler-diff' runs.
 package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -29,8 +31,8 @@ import (
 
 type options struct {
 	iterations, seed, only int
-	trace                  float64
-	keep                   string
+	trace, states          float64
+	keep, rules            string
 }
 
 func main() {
@@ -40,6 +42,8 @@ func main() {
 	flag.IntVar(&o.seed, "seed", 1, "of the random configurations and loads")
 	flag.IntVar(&o.only, "only", -1, "this run alone")
 	flag.Float64Var(&o.trace, "trace", 0.15, "share of the iterations whose reasons are seen by a line tracer")
+	flag.Float64Var(&o.states, "states", 0.2, "share of the iterations whose state is told before they are decided: one-step simulation begins there")
+	flag.StringVar(&o.rules, "rules", "", "simulate by the rules of this version instead of the engine's own: how much a wrong rule shows")
 	flag.StringVar(&o.keep, "keep", "", "folder in which rings and truth of all runs stay")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
@@ -96,7 +100,7 @@ func prove(ctx context.Context, sheet *figure.Sheet, version string, o options) 
 	fmt.Printf("vLLM %s: %d iterations, seed %d\n", version, o.iterations, o.seed)
 	t := total{reasons: map[ledger.SkipReason]int{}, messages: map[wire.Type]int{}}
 	err = drive(ctx, python, dir, o, func(folder string) error {
-		c, err := check(folder, t.messages)
+		c, err := check(folder, o.rules, t.messages)
 		if err != nil {
 			return err
 		}
@@ -117,6 +121,7 @@ type total struct {
 	iterations, traced, differences, failures, evictions int
 	reasons                                              map[ledger.SkipReason]int
 	messages                                             map[wire.Type]int
+	simulated                                            simulations
 }
 
 func (t *total) add(c *comparison, version string, o options) {
@@ -124,6 +129,7 @@ func (t *total) add(c *comparison, version string, o options) {
 	t.traced += c.traced
 	t.differences += c.count
 	t.evictions += c.evictions
+	t.simulated.add(c)
 	for r, n := range c.reasons {
 		t.reasons[r] += n
 	}
@@ -152,6 +158,7 @@ func (t *total) figures(sheet *figure.Sheet, version string, o options) bool {
 	ok = sheet.AtLeast(name("iterations"), float64(t.iterations), "count", float64(o.iterations)) && ok
 	ok = sheet.AtLeast(name("skips_traced"), 100*float64(t.traced)/float64(max(t.iterations, 1)), "%", 10) && ok
 	sheet.Report(name("engine_failures"), float64(t.failures), "count")
+	ok = t.simulated.figures(sheet, version) && ok
 	return sheet.AtMost(name("unseen"), float64(len(unseen)), "count", 0) && ok
 }
 
@@ -184,7 +191,7 @@ func (t *total) unseen(version string) []string {
 // drive runs the driver and hands over each run's folder as soon as it is complete.
 func drive(ctx context.Context, python, dir string, o options, complete func(folder string) error) error {
 	args := []string{"probes/vllm/tests/scheduler_diff.py", "--out", dir, "--seed", strconv.Itoa(o.seed), "--iterations", strconv.Itoa(o.iterations),
-		"--trace", strconv.FormatFloat(o.trace, 'g', -1, 64)}
+		"--trace", strconv.FormatFloat(o.trace, 'g', -1, 64), "--states", strconv.FormatFloat(o.states, 'g', -1, 64)}
 	if o.only >= 0 {
 		args = append(args, "--only", strconv.Itoa(o.only))
 	}
@@ -230,8 +237,8 @@ func (t *tail) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// check rebuilds the ledger of one run from its rings and compares it with the truth.
-func check(folder string, messages map[wire.Type]int) (*comparison, error) {
+// check rebuilds the ledger of one run from its rings and compares it with the truth, and then the simulated scheduler.
+func check(folder, rules string, messages map[wire.Type]int) (*comparison, error) {
 	rings, err := filepath.Glob(filepath.Join(folder, "rings", "*.ring"))
 	if err != nil || len(rings) == 0 {
 		return nil, errors.Join(err, fmt.Errorf("%s: no ring", folder))
@@ -244,7 +251,17 @@ func check(folder string, messages map[wire.Type]int) (*comparison, error) {
 	if err != nil {
 		return nil, err
 	}
-	return compare(a.Book(), truth), nil
+	book := a.Book()
+	if len(book.Engines) != 1 {
+		return compare(book, truth), nil
+	}
+	s, err := simulated(cmp.Or(rules, book.Engines[0].Version), book.Engines[0].Settings, truth)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", folder, err)
+	}
+	c := compare(book, truth)
+	c.simulation = s
+	return c, nil
 }
 
 // counting passes frames on and counts them by type.

@@ -52,11 +52,11 @@ WEATHERS = {
     "resets, two in flight": {"resets": 0.02, "asynchronous": True},
     "pauses": {"pauses": 0.05},
     "no chunks, no cache": {"chunked": False, "caching": False, "budget": (1024, 1025)},
-    "no chunks": {"chunked": False, "budget": (1024, 1025), "longest": 900, "rate": 0.6},
+    "no chunks": {"chunked": False, "budget": (1024, 1025), "longest": 800, "rate": 0.6},
     "watermark": {"watermark": 0.05},
     "partial reservation": {"scheduler_reserve_full_isl": False, "blocks": (70, 160)},
-    "long prefill threshold": {"long_prefill_token_threshold": 24, "max_num_active_seqs": 6},
-    "huge pool": {"blocks": (20_000, 20_001), "seqs": (48, 64), "budget": (512, 1024), "rate": 0.5},
+    "long prefill threshold": {"long_prefill_token_threshold": 24, "max_num_active_seqs": 6, "seqs": (6, 24)},
+    "huge pool": {"states": 0.05, "blocks": (20_000, 20_001), "seqs": (48, 64), "budget": (512, 1024), "rate": 0.5},
     "tiny batch": {"seqs": (1, 4), "budget": (16, 32), "rate": 0.2},
     "all at once": {
         "asynchronous": True, "policy": "priority", "priorities": True, "grammars": True, "adapters": (1, 3), "resets": 0.01,
@@ -64,7 +64,7 @@ WEATHERS = {
     },
 }  # fmt: skip
 LOAD = "priorities", "grammars", "sessions", "pace", "rate", "longest", "limit", "groups"
-OWN = "resets", "pauses", "trace"
+OWN = "resets", "pauses", "trace", "states"
 
 
 def configuration(weather: str, rng) -> dict:
@@ -83,7 +83,7 @@ def configuration(weather: str, rng) -> dict:
 class Run:
     """One scheduler under one load; every call is followed by a line of truth."""
 
-    def __init__(self, folder: Path, number: int, attempt: int, seed: int, trace: float):
+    def __init__(self, folder: Path, number: int, attempt: int, seed: int, trace: float, states: float):
         self.rng = random.Random(f"{seed}/{number}/{attempt}")
         self.weather = list(WEATHERS)[number % len(WEATHERS)]
         self.settings = settings = configuration(self.weather, self.rng)
@@ -98,6 +98,8 @@ class Run:
         core = drive.Core(self.scheduler.vllm_config)
         self.load = drive.Traffic(self, self.rng.random(), reuse=0, make=core.receive, **load)
         self.truth, self.trace = Truth(type(self.scheduler)), settings.get("trace", trace)  # what is rare, more often
+        self.states, self.chance = settings.get("states", states), random.Random(seed)  # apart: the load stays the same without
+        self.compiled = set()
         self.flight, self.depth = deque(), versions.depth(self.scheduler.vllm_config)
         self.evicted = Counter()  # last user's id: blocks
         self.follow_blocks()
@@ -116,8 +118,10 @@ class Run:
         manager = self.scheduler.kv_cache_manager
         pool, users = manager.block_pool, {}
         release, evict = manager.coordinator.free, pool._maybe_evict_cached_block
+        self.released = []  # ids, in the order in which their blocks were given back
 
         def releasing(request_id, *args, **kwargs):
+            self.released.append(request_id)
             for block in manager.coordinator.single_type_managers[0].req_to_blocks.get(request_id, ()):
                 users[block.block_id] = request_id
             return release(request_id, *args, **kwargs)
@@ -139,15 +143,19 @@ class Run:
     def add_request(self, request) -> None:
         known = request.request_id in self.requests
         ended = self.ends()
+        self.released.clear()
         self.scheduler.add_request(request)
         if not known:
             self.say(e="queued", id=request.request_id, prompt=request.num_prompt_tokens, max=request.max_tokens,
-                     priority=request.priority, session=bool(request.resumable),
+                     priority=request.priority, session=bool(request.resumable), grammar=request.use_structured_output,
+                     adapter=request.lora_request.lora_int_id if request.lora_request else 0,
+                     hashes=[number(h) for h in request.block_hashes],
                      external=request.request_id.rpartition("_")[2])  # fmt: skip
         self.tell_ends(ended)
 
     def finish_requests(self, ids, status):
         ended = self.ends()
+        self.released.clear()
         result = self.scheduler.finish_requests(ids, status)
         self.tell_ends(ended)
         return result
@@ -156,8 +164,8 @@ class Run:
         return dict(self.requests)
 
     def tell_ends(self, before: dict) -> None:
-        for id, request in before.items():
-            if id not in self.requests:
+        for id in self.released:  # the order matters: it is that of the free blocks
+            if (request := before.get(id)) and id not in self.requests:
                 self.say(e="finished", id=id, reason=reason(request), output=request.num_output_tokens)
 
     # The engine's loop.
@@ -183,6 +191,7 @@ class Run:
                 self.reset()
             if rng.random() < self.settings["pauses"]:
                 s.set_pause_state(rng.choice(list(PauseState)))
+                self.say(e="pause", state=s.pause_state.value)
             if not s.has_requests() and not self.flight:
                 continue
             self.launch()
@@ -201,12 +210,49 @@ class Run:
             self.lost.append({"victim": r.request_id, "lost": r.num_computed_tokens, "output": self.emitted[r.request_id],
                               "blocks": self.held(r), "reset": True})  # fmt: skip
         self.scheduler.reset_prefix_cache(reset_running_requests=True)
+        self.say(e="reset")
 
     def held(self, request) -> int:
         tables = self.scheduler.kv_cache_manager.coordinator.single_type_managers[0].req_to_blocks
         return len(tables.get(request.request_id, ()))
 
+    def tell_state(self) -> None:
+        """All that the next decision depends on."""
+        s, pool = self.scheduler, self.scheduler.kv_cache_manager.block_pool
+        manager = s.kv_cache_manager.coordinator.single_type_managers[0]
+
+        def sequence(r):
+            return {
+                "id": r.request_id, "tokens": r.num_tokens, "computed": r.num_computed_tokens,
+                "placeholders": r.num_output_placeholders, "drafts": len(r.spec_token_ids), "prefilling": r.is_prefill_chunk,
+                "in_flight": getattr(r, "num_in_flight_tokens", 0), "stale": getattr(r, "num_stale_output_tokens", 0),
+                "drop": getattr(r, "drop_stale_output", False), "next": getattr(r, "next_decode_eligible_step", 0),
+                "cached": manager.num_cached_block.get(r.request_id, 0),
+                "blocks": [b.block_id for b in manager.req_to_blocks.get(r.request_id, ())],
+                "hashes": [number(h) for h in r.block_hashes],
+            }  # fmt: skip
+
+        held = s.kv_holding_waiting if hasattr(s, "kv_holding_waiting") else s.skipped_waiting
+        state = {
+            "step": getattr(s, "current_step", self.iterations), "running": [sequence(r) for r in s.running],
+            "waiting": [sequence(r) for r in s.waiting], "held": [sequence(r) for r in held],
+            "free": [b.block_id for b in pool.free_block_queue.get_all_free_blocks()],
+            "cached": [
+                {"hash": number(hash), "blocks": list(of) if isinstance(of, dict) else [of.block_id]}
+                for hash, of in pool.cached_block_hash_to_block._cache.items()
+            ],
+        }  # fmt: skip
+        self.say(e="state", before=state)
+
     def launch(self) -> None:
+        if self.settings.get("grammars"):
+            for r in self.scheduler.requests.values():
+                grammar = r.structured_output_request and r.structured_output_request.grammar
+                if grammar is not None and r.request_id not in self.compiled:
+                    self.compiled.add(r.request_id)
+                    self.say(e="grammar", id=r.request_id, fails=isinstance(grammar, Exception))
+        if self.chance.random() < self.states:
+            self.tell_state()
         s, traced = self.scheduler, self.rng.random() < self.trace
         before = {r.request_id: (r.num_computed_tokens, r.num_preemptions, r) for r in s.running}
         if traced:
@@ -266,9 +312,16 @@ class Run:
             rejected={id: n - ended[id].num_computed_tokens for id, n in drafted.items() if n > ended[id].num_computed_tokens},
             discarded=sum(n - emitted.get(id, 0) for id, n in sampled.items()),
             finished={id: (reason(r), r.num_output_tokens) for id, r in ended.items() if id not in s.requests},
+            accepted={id: sampled[id] - 1 for id in output.scheduled_spec_decode_tokens if sampled[id]},
         )  # fmt: skip
         if s.num_spec_tokens and self.depth == 1:
             drive.draft(s, self.rng)
+            self.say(e="drafted", drafted={r.request_id: len(r.spec_token_ids) for r in s.running if r.spec_token_ids})
+
+
+def number(hash: bytes) -> int:
+    """Enough of a block's hash to tell it from others, as a number that JSON keeps."""
+    return int.from_bytes(hash[:6])
 
 
 def reason(request) -> int:
@@ -281,6 +334,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--iterations", type=int, default=5000)
     parser.add_argument("--trace", type=float, default=0.15, help="share of the iterations that are followed line by line")
+    parser.add_argument("--states", type=float, default=1, help="share of the iterations whose state is told first")
     parser.add_argument("--only", type=int, help="this run alone")
     arguments = parser.parse_args()
     os.environ["WHYLATE_RING_BYTES"] = str(48 << 20)  # nothing may be overwritten
@@ -298,7 +352,7 @@ def main() -> None:
             folder = arguments.out / f"{number:03d}-{attempt}"
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir(parents=True)
-            run = Run(folder, number, attempt, arguments.seed, arguments.trace)
+            run = Run(folder, number, attempt, arguments.seed, arguments.trace, arguments.states)
             run.go(left)
             for opened in list(ring.rings):
                 assert opened.words[ring.DROPPED] == 0

@@ -1,0 +1,119 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/whylate/whylate/internal/figure"
+)
+
+// simulations is what the simulated scheduler showed in all runs of one version, in all and by kind of run.
+type simulations struct {
+	all   simulation
+	kinds map[string]*simulation
+	runs  int
+	left  map[string]int // why: runs that were not simulated
+}
+
+func (s *simulations) add(c *comparison) {
+	one := c.simulation
+	if one == nil {
+		return
+	}
+	if one.refused != "" {
+		if s.left == nil {
+			s.left = map[string]int{}
+		}
+		s.left[one.refused]++
+		return
+	}
+	s.runs++
+	for _, kind := range kindsOf(&c.run) {
+		if s.kinds == nil {
+			s.kinds = map[string]*simulation{}
+		}
+		if s.kinds[kind] == nil {
+			s.kinds[kind] = &simulation{}
+		}
+		s.kinds[kind].sum(one)
+	}
+	s.all.sum(one)
+	for _, way := range []struct {
+		name string
+		of   *score
+	}{{"one step", &one.oneStep}, {"free running", &one.free}} {
+		for _, e := range way.of.examples {
+			fmt.Printf("simulate, run %d (%s), %s, %s\n", c.run.Number, c.run.Weather, way.name, e)
+		}
+	}
+}
+
+func (s *simulation) sum(o *simulation) {
+	s.oneStep.sum(o.oneStep)
+	s.free.sum(o.free)
+	s.baseline.sum(o.baseline)
+}
+
+// kindsOf says under which headings a run is counted.
+func kindsOf(run *line) []string {
+	var s struct {
+		Asynchronous bool
+		Policy       string
+		Groups       float64
+	}
+	kinds := []string{"synchronous"}
+	if json.Unmarshal(run.Settings, &s) != nil {
+		return nil
+	}
+	if s.Asynchronous {
+		kinds[0] = "asynchronous"
+	}
+	if s.Policy == "priority" {
+		kinds = append(kinds, "priority")
+	}
+	if s.Groups > 0 {
+		kinds = append(kinds, "n_above_1")
+	}
+	return kinds
+}
+
+// figures prints how much of what was decided the simulation decided, too. Their budgets are those of issue 7.
+func (s *simulations) figures(sheet *figure.Sheet, version string) bool {
+	for why, n := range s.left {
+		fmt.Printf("simulate: vLLM %s: %d runs not simulated: %s\n", version, n, why)
+	}
+	ok := true
+	judge := func(name string, part, of int, budget float64) {
+		if of == 0 {
+			return
+		}
+		ok = sheet.AtLeast("simulate/"+name, 100*float64(part)/float64(of), "%", budget) && ok
+	}
+	both := func(suffix string, c *simulation) {
+		judge("one_step_"+suffix, c.oneStep.right, c.oneStep.decisions, 99.9)
+		judge("one_step_nontrivial_"+suffix, c.oneStep.rightOfThem, c.oneStep.nontrivial, 99.9)
+		judge("free_"+suffix, c.free.right, c.free.decisions, 99)
+		judge("free_nontrivial_"+suffix, c.free.rightOfThem, c.free.nontrivial, 99)
+	}
+	both(version, &s.all)
+	for _, kind := range slices.Sorted(maps.Keys(s.kinds)) {
+		both(version+"_"+kind, s.kinds[kind])
+	}
+	sheet.Report("simulate/decisions_"+version, float64(s.all.free.decisions), "count")
+	sheet.Report("simulate/decisions_one_step_"+version, float64(s.all.oneStep.decisions), "count")
+	sheet.Report("simulate/baseline_"+version, percent(s.all.baseline.right, s.all.baseline.decisions), "%")
+	sheet.Report("simulate/baseline_nontrivial_"+version, percent(s.all.baseline.rightOfThem, s.all.baseline.nontrivial), "%")
+	for _, way := range []struct {
+		name string
+		of   *score
+	}{{"one step", &s.all.oneStep}, {"free running", &s.all.free}} {
+		for _, kind := range slices.Sorted(maps.Keys(way.of.kinds)) {
+			fmt.Printf("simulate: vLLM %s, %s: parted %d times in: %s\n", version, way.name, way.of.kinds[kind], kind)
+		}
+	}
+	return ok
+}
+
+func percent(part, of int) float64 { return 100 * float64(part) / float64(max(of, 1)) }

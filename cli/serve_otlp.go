@@ -49,7 +49,7 @@ func openTelemetry(c *config.Config, s any, series storage.Appendable, tlsConfig
 		}
 	}
 	t := &telemetry{log: log, tls: tlsConfig, allow: operators(opts.Tokens), receiver: receive.New(sinks, receive.Settings{
-		Limits: otlp.Limits{Body: int(c.OTLP.Request)}, InFlight: c.Limits.InFlightBytes, Connections: c.Limits.Connections})}
+		Limits: otlp.Limits{Body: int(c.OTLP.Request)}, InFlight: c.Limits.InFlightBytes, Connections: c.Limits.Connections, Log: log})}
 	opts.OTLP = t.receiver.Handler(nil) // web asks for the token
 	own := prometheus.NewRegistry()
 	own.MustRegister(t.receiver)

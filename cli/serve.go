@@ -164,6 +164,7 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger) (err error) 
 	if pages.scraper != nil {
 		part("scraping", pages.scraper.Run)
 	}
+	part("changes", func(ctx context.Context) error { return keepChanges(ctx, series.db.Detail(), s.Seen, log) })
 	part("export", spans.run)
 	part("samples of GPUs", devices.run)
 	parts.Go(func() { files.Run(ctx, renew.Every, func() { agents.Recheck(); pages.renew(log) }) })

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/storage"
 
@@ -156,7 +157,7 @@ func (e *consoleEntry) whole(name string, v logline.Opt[int], ls ...string) {
 
 func (e *consoleEntry) value(name string, v logline.Opt[float64], ls ...string) {
 	if v.Known {
-		all := append([]string{labels.MetricName, name, "job", e.job, "instance", e.target}, ls...)
+		all := append([]string{model.MetricNameLabel, name, "job", e.job, "instance", e.target}, ls...)
 		e.c.points = append(e.c.points, consolePoint{labels.FromStrings(all...), e.at / 1e6, v.Value})
 	}
 }

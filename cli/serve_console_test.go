@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 
 	"github.com/whylate/whylate/adapter/genai"
@@ -49,7 +50,7 @@ func TestConsole(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	tracks, err := rollup.Tracks(t.Context(), db.Detail(), at.Add(-time.Minute), at.Add(time.Minute), labels.MustNewMatcher(labels.MatchRegexp, labels.MetricName, ".+"))
+	tracks, err := rollup.Tracks(t.Context(), db.Detail(), at.Add(-time.Minute), at.Add(time.Minute), labels.MustNewMatcher(labels.MatchRegexp, model.MetricNameLabel, ".+"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -144,7 +144,8 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger) (err error) 
 	if err := pages.open(c, series.db, files, log, &opts); err != nil {
 		return err
 	}
-	otel = openTelemetry(c, s, series.db.Appendable("otlp"), tlsConfig, log, &opts)
+	lines := &console{to: series.db.Appendable("logs"), seen: s.Seen, log: log}
+	otel = openTelemetry(c, s, series.db.Appendable("otlp"), lines.take, tlsConfig, log, &opts)
 	devices := &deviceSeries{to: series.db.Appendable("gpu"), log: log}
 	s.OnSample(devices.take)
 	handler := web.New(s, opts)
@@ -164,8 +165,10 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger) (err error) 
 	if pages.scraper != nil {
 		part("scraping", pages.scraper.Run)
 	}
+	part("changes", func(ctx context.Context) error { return keepChanges(ctx, series.db.Detail(), s.Seen, log) })
 	part("export", spans.run)
 	part("samples of GPUs", devices.run)
+	part("logs", lines.run)
 	parts.Go(func() { files.Run(ctx, renew.Every, func() { agents.Recheck(); pages.renew(log) }) })
 	if c.Listen.HTTP != "" {
 		l, err := net.Listen("tcp", c.Listen.HTTP)

@@ -37,8 +37,8 @@ type spanKeeper interface {
 }
 
 // openTelemetry makes the receiver and mounts its paths. A server that keeps no spans takes in no traces, and says so.
-func openTelemetry(c *config.Config, s any, series storage.Appendable, tlsConfig *tls.Config, log *slog.Logger, opts *web.Options) *telemetry {
-	sinks := receive.Sinks{Metrics: series}
+func openTelemetry(c *config.Config, s any, series storage.Appendable, lines otlp.Console, tlsConfig *tls.Config, log *slog.Logger, opts *web.Options) *telemetry {
+	sinks := receive.Sinks{Metrics: series, Console: lines}
 	if k, ok := s.(spanKeeper); ok {
 		sinks.Spans = func(ctx context.Context, spans []genai.Span) error {
 			err := k.AcceptSpans(ctx, spans)
@@ -49,7 +49,7 @@ func openTelemetry(c *config.Config, s any, series storage.Appendable, tlsConfig
 		}
 	}
 	t := &telemetry{log: log, tls: tlsConfig, allow: operators(opts.Tokens), receiver: receive.New(sinks, receive.Settings{
-		Limits: otlp.Limits{Body: int(c.OTLP.Request)}, InFlight: c.Limits.InFlightBytes, Connections: c.Limits.Connections})}
+		Limits: otlp.Limits{Body: int(c.OTLP.Request)}, InFlight: c.Limits.InFlightBytes, Connections: c.Limits.Connections, Log: log})}
 	opts.OTLP = t.receiver.Handler(nil) // web asks for the token
 	own := prometheus.NewRegistry()
 	own.MustRegister(t.receiver)

@@ -307,6 +307,9 @@ func (s *Server) newChanges(ctx context.Context, engines *api.EngineList) (out [
 	}
 	told := map[changeKey]bool{}
 	for _, c := range slices.Backward(list.Changes) {
+		if c.ID != "" { // whoever told it has published it
+			continue
+		}
 		key := changeKey{c.Kind, c.Engine, c.Subject, c.From, c.To}
 		told[key] = true
 		if w.told != nil && !w.told[key] {

@@ -129,6 +129,14 @@ func (t *Told) Tell(c api.Change) (api.Change, error) {
 	return c, nil
 }
 
+// knows reports whether a change of this id was told.
+func (t *Told) knows(id string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	_, ok := t.ids[id]
+	return ok
+}
+
 // List is what was told, the oldest first.
 func (t *Told) List() []api.Change {
 	t.mu.Lock()

@@ -37,6 +37,9 @@ func ReadLog(r io.Reader, o logline.Options) iter.Seq2[Entry, error] {
 	return logline.Entries(r, o, parse)
 }
 
+// ParseLine reads one line that came alone, with whatever stands before its text: a collector's record. What is not understood is an Other.
+func ParseLine(line string) Record { return parse(line) }
+
 // SniffLog says whether the lines that a log begins with are SGLang's.
 func SniffLog(lines []string) bool {
 	return logline.Sniff(lines, func(text string) bool {

@@ -37,7 +37,7 @@ const before = 5 * time.Minute
 
 // Minute writes the signals of the time from (exclusive) to (inclusive), and says how many samples it wrote. A minute may be written again.
 func Minute(ctx context.Context, detail storage.Queryable, to storage.AppendableV2, from, till time.Time) (n int, err error) {
-	tracks, err := read(ctx, detail, from.Add(-before), till)
+	tracks, err := Tracks(ctx, detail, from.Add(-before), till, names)
 	if err != nil {
 		return 0, fmt.Errorf("signals of the minute before %s: %w", till.UTC().Format(time.TimeOnly), err)
 	}
@@ -75,15 +75,15 @@ var names = func() *labels.Matcher {
 
 func quote(name string) string { return strings.ReplaceAll(name, ".", `\.`) }
 
-// read makes tracks of the registered native series of a time.
-func read(ctx context.Context, from storage.Queryable, since, till time.Time) ([]*adapter.Track, error) {
+// Tracks makes tracks of the native series of a time that match.
+func Tracks(ctx context.Context, from storage.Queryable, since, till time.Time, match ...*labels.Matcher) ([]*adapter.Track, error) {
 	q, err := from.Querier(since.UnixMilli(), till.UnixMilli())
 	if err != nil {
 		return nil, err
 	}
 	defer q.Close()
 	var ts dialects.Tracks
-	set := q.Select(ctx, false, nil, names)
+	set := q.Select(ctx, false, nil, match...)
 	var it chunkenc.Iterator
 	for set.Next() {
 		s := set.At()

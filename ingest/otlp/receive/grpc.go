@@ -80,7 +80,8 @@ func (r *Receiver) service(name string, s Signal, allow Allow) *grpc.ServiceDesc
 	}}}}
 }
 
-func (r *Receiver) export(call grpc.ServerStream, s Signal, allow Allow) (answer, *failure) {
+func (r *Receiver) export(call grpc.ServerStream, s Signal, allow Allow) (_ answer, f *failure) {
+	defer r.survive(s, GRPC, &f)
 	if allow != nil {
 		header := ""
 		if md, ok := metadata.FromIncomingContext(call.Context()); ok && len(md.Get("authorization")) > 0 {

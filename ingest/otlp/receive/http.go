@@ -85,7 +85,8 @@ func mediaType(header string) string {
 	return t
 }
 
-func (r *Receiver) request(w http.ResponseWriter, q *http.Request, s Signal, e otlp.Encoding, known bool, allow Allow) (answer, *failure) {
+func (r *Receiver) request(w http.ResponseWriter, q *http.Request, s Signal, e otlp.Encoding, known bool, allow Allow) (_ answer, f *failure) {
+	defer r.survive(s, HTTP, &f)
 	if allow != nil {
 		if err := allow(q.Header.Get("Authorization")); err != nil {
 			return answer{}, &failure{code: codes.Unauthenticated, cause: causeToken, text: err.Error()}

@@ -5,8 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
 	"runtime"
+	"runtime/debug"
 	"sync/atomic"
 	"time"
 
@@ -38,6 +40,7 @@ type Settings struct {
 	Connections int   // of the gRPC address: 1024
 	DeltaSeries int   // series whose deltas are added up: 100,000
 	Now         func() time.Time
+	Log         *slog.Logger // nil: nothing is logged
 }
 
 func (s Settings) settled() Settings {
@@ -49,6 +52,9 @@ func (s Settings) settled() Settings {
 	s.Limits.Body = cmp.Or(s.Limits.Body, 64<<20)
 	if s.Now == nil {
 		s.Now = time.Now
+	}
+	if s.Log == nil {
+		s.Log = slog.New(slog.DiscardHandler)
 	}
 	return s
 }
@@ -131,7 +137,16 @@ const (
 	causeEncoding  = "content encoding"
 	causeToken     = "token"
 	causeCancelled = "sender gone"
+	causeFault     = "fault"
 )
+
+// survive is deferred by whoever answers a request: a fault of the server costs that request, which is refused, counted and logged with its stack.
+func (r *Receiver) survive(s Signal, t Transport, f **failure) {
+	if p := recover(); p != nil {
+		r.set.Log.Error("a request of OTLP met a fault of the server", "signal", s.String(), "transport", t.String(), "fault", fmt.Sprintf("%T", p), "stack", string(debug.Stack()))
+		*f = &failure{code: codes.Internal, cause: causeFault, text: "the request met a fault of this server, whose log says where"}
+	}
+}
 
 // answer is what a request that was taken is answered with: partial success where something of it was refused.
 type answer struct {
@@ -288,7 +303,7 @@ func failureOf(ctx context.Context, err error) *failure {
 // writeEvaluations adds scores and labels of evaluations up to time series. Names and labels are low in number, ids are not and stay away.
 func (r *Receiver) writeEvaluations(ctx context.Context, records []otlp.LogRecord, counts *otlp.Counts) error {
 	s := r.begin(ctx)
-	defer s.sums.end(false)
+	defer s.undo()
 	s.counts, s.sums.own = counts, true
 	now := uint64(r.set.Now().UnixNano())
 	before := now - uint64(time.Second) // when a new series was 0

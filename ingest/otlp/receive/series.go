@@ -31,6 +31,7 @@ type series struct {
 	names   map[string]string
 	judged  map[string]*judged // evaluations, added up within the request
 	fresh   bool               // the point is the first of a sum that began at its start
+	ended   bool               // committed or undone
 }
 
 type info struct {
@@ -72,7 +73,7 @@ func reasonOf(err error) string {
 // writeMetrics decodes and appends one request. An error that is not of the request is one of the storage: all of it is to be sent again.
 func (r *Receiver) writeMetrics(ctx context.Context, d *otlp.Decoder, body []byte, e otlp.Encoding, gzipped bool) (*otlp.Counts, int, error) {
 	s := r.begin(ctx)
-	defer s.sums.end(false) // where it has not come to an end
+	defer s.undo() // where it has not come to an end
 	counts, points, err := d.Metrics(body, e, gzipped, s.metric)
 	if s.counts != nil {
 		counts.Merge(s.counts)
@@ -87,7 +88,12 @@ func (r *Receiver) begin(ctx context.Context) *series {
 	return &series{r: r, app: r.sinks.Metrics.Appender(ctx), counts: &otlp.Counts{}, builder: labels.NewBuilder(labels.EmptyLabels()), sums: r.sums.begin(), about: map[string]info{}, names: map[string]string{}}
 }
 
+// undo lets go of what is not committed.
 func (s *series) undo() error {
+	if s.ended {
+		return nil
+	}
+	s.ended = true
 	s.sums.end(false)
 	return s.app.Rollback()
 }
@@ -96,6 +102,7 @@ func (s *series) commit() error {
 	for _, i := range s.about {
 		_, _ = s.app.Append(0, i.labels, i.at, 1) // an older time than the last is no loss
 	}
+	s.ended = true
 	err := s.app.Commit()
 	s.sums.end(err == nil)
 	if err != nil {

@@ -46,7 +46,7 @@ func TestLists(t *testing.T) {
 		seen[n] = true
 	}
 	for _, n := range []string{"user", "end_user", "user_id", "hashed_api_key", "api_key_alias", "request_id", "trace_id", "session_id", "prompt", "url", "email", "ip", "client_ip"} {
-		if known[n] != 0 {
+		if known[n] != unknown && known[n] != length { // a class of lengths is no text
 			t.Errorf("%s is on the list", n)
 		}
 	}

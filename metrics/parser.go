@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/parser"
@@ -22,7 +23,49 @@ func (b brief) ParseExpr(input string) (parser.Expr, error) {
 	if err := isBrief(input); err != nil {
 		return nil, err
 	}
-	return b.Parser.ParseExpr(input)
+	e, err := b.Parser.ParseExpr(input)
+	if err == nil && growth(e) > mostGrowth {
+		return nil, fmt.Errorf("label_replace and label_join put together labels that are too long: write shorter texts, and nest fewer of them")
+	}
+	return e, err
+}
+
+// mostGrowth is how many times as long label_replace and label_join, one inside the other, may make a label. The engine counts samples, and
+// would hold any length of label for each.
+const mostGrowth = 32
+
+// growth is at most how many times as long as the longest stored label, which is of 200 bytes, one that comes out of e is.
+func growth(e parser.Node) float64 {
+	most := 1.0
+	for child := range parser.ChildrenIter(e) {
+		most = max(most, growth(child))
+	}
+	call, ok := e.(*parser.Call)
+	if !ok || call.Func.Name != "label_replace" && call.Func.Name != "label_join" {
+		return most
+	}
+	parts, text := 0, 0
+	for i, arg := range call.Args {
+		for {
+			inner, ok := arg.(*parser.ParenExpr)
+			if !ok {
+				break
+			}
+			arg = inner.Expr
+		}
+		s, ok := arg.(*parser.StringLiteral)
+		switch {
+		case !ok || i == 0:
+		case call.Func.Name == "label_join" && i >= 3: // a source
+			parts++
+		case call.Func.Name == "label_join" && i == 2: // what stands between the sources
+			text += len(s.Val) * (len(call.Args) - 3)
+		case call.Func.Name == "label_replace" && i == 2: // what is put
+			parts += strings.Count(s.Val, "$")
+			text += len(s.Val)
+		}
+	}
+	return max(most, most*float64(parts)+float64(text)/longest)
 }
 
 // ParseMetricSelector implements [parser.Parser].

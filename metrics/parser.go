@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
@@ -25,13 +26,12 @@ func (b brief) ParseExpr(input string) (parser.Expr, error) {
 	}
 	e, err := b.Parser.ParseExpr(input)
 	if err == nil && growth(e) > mostGrowth {
-		return nil, fmt.Errorf("label_replace and label_join put together labels that are too long: write shorter texts, and nest fewer of them")
+		return nil, errors.New("label_replace, label_join or count_values makes labels that are too long: write shorter texts, and nest fewer of them")
 	}
 	return e, err
 }
 
-// mostGrowth is how many times as long label_replace and label_join, one inside the other, may make a label. The engine counts samples, and
-// would hold any length of label for each.
+// mostGrowth is how many times as long a query may make a label. The engine counts samples, and would hold any length of label for each.
 const mostGrowth = 32
 
 // growth is at most how many times as long as the longest stored label, which is of 200 bytes, one that comes out of e is.
@@ -40,32 +40,33 @@ func growth(e parser.Node) float64 {
 	for child := range parser.ChildrenIter(e) {
 		most = max(most, growth(child))
 	}
-	call, ok := e.(*parser.Call)
-	if !ok || call.Func.Name != "label_replace" && call.Func.Name != "label_join" {
-		return most
-	}
-	parts, text := 0, 0
-	for i, arg := range call.Args {
-		for {
-			inner, ok := arg.(*parser.ParenExpr)
-			if !ok {
-				break
-			}
-			arg = inner.Expr
+	parts, written := 0, 0
+	switch e := e.(type) {
+	case *parser.AggregateExpr: // count_values names a label
+		written = len(literal(e.Param))
+	case *parser.Call:
+		if e.Func.Name != "label_replace" && e.Func.Name != "label_join" {
+			return most
 		}
-		s, ok := arg.(*parser.StringLiteral)
-		switch {
-		case !ok || i == 0:
-		case call.Func.Name == "label_join" && i >= 3: // a source
-			parts++
-		case call.Func.Name == "label_join" && i == 2: // what stands between the sources
-			text += len(s.Val) * (len(call.Args) - 3)
-		case call.Func.Name == "label_replace" && i == 2: // what is put
-			parts += strings.Count(s.Val, "$")
-			text += len(s.Val)
+		texts := e.Args[1:]
+		written = len(literal(texts[0])) + len(literal(texts[1]))
+		if parts = strings.Count(literal(texts[1]), "$"); e.Func.Name == "label_join" { // the second stands between the others
+			parts = len(texts) - 2
+			written += parts * len(literal(texts[1]))
 		}
 	}
-	return max(most, most*float64(parts)+float64(text)/longest)
+	return max(most, most*float64(parts)+float64(written)/longest)
+}
+
+// literal is the text that an argument is, "" where it is none.
+func literal(e parser.Expr) string {
+	switch e := e.(type) {
+	case *parser.ParenExpr:
+		return literal(e.Expr)
+	case *parser.StringLiteral:
+		return e.Val
+	}
+	return ""
 }
 
 // ParseMetricSelector implements [parser.Parser].

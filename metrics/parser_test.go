@@ -21,6 +21,9 @@ func TestQueriesThatPutTogetherLongLabels(t *testing.T) {
 		`sum(label_replace(up, "a", "` + strings.Repeat("$1", 40) + `", "b", "(.*)"))`: false,
 		`label_join(up, "a", "` + long + `", "b", "c")`:                                false,
 		`label_join(up, "a", "", ` + strings.Repeat(`"b",`, 40) + `"c")`:               false,
+		`count_values("v", up)`:                                                        true,
+		`count_values("` + long + `", up)`:                                             false,
+		`label_join(up, "` + long + `", "", "b")`:                                      false,
 		`1 + ` + nested: false,
 	} {
 		if _, err := Parser().ParseExpr(query); (err == nil) != ok {

@@ -39,7 +39,7 @@ func TestABundleFromMakingToImport(t *testing.T) {
 	if status, got, errOut := run(t, "requests", "--from", out); status != ExitOK || got != want {
 		t.Errorf("--from: %d: %s%s", status, got, errOut)
 	}
-	if status, text, errOut := run(t, "look", out); status != ExitOK || !strings.Contains(text, "1 × capture") || !strings.Contains(text, "chat is v42, was v41") {
+	if status, text, errOut := run(t, "look", out); status != ExitOK || !strings.Contains(strings.Join(strings.Fields(text), " "), "1 × capture") || !strings.Contains(text, "chat is v42, was v41") {
 		t.Errorf("look: %d: %s%s", status, text, errOut)
 	}
 

@@ -142,10 +142,7 @@ func (b *builder) model() string {
 	if b.e == nil {
 		return ""
 	}
-	if name, ok := b.e.Settings["served_model"].(string); ok { // what clients call it, and the engine's own metrics
-		return identifier(name)
-	}
-	name, _ := b.e.Settings["model"].(string)
+	name := b.e.Model()
 	if strings.HasPrefix(name, "/") { // where it lies on the engine's host is nobody's business
 		name = path.Base(name)
 	}

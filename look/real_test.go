@@ -13,7 +13,9 @@ import (
 // scrapes, its requests as OTLP and a change.
 func TestRealEngine(t *testing.T) {
 	t.Run("a scrape", func(t *testing.T) { realEngine(t, "testdata/vllm-0.32.0.prom", "testdata/vllm-0.32.0.txt") })
-	t.Run("a bundle", func(t *testing.T) { realEngine(t, "../testdata/bundles/vllm-0.32.0.zip", "testdata/vllm-0.32.0.bundle.txt") })
+	t.Run("a bundle", func(t *testing.T) {
+		realEngine(t, "../testdata/bundles/vllm-0.32.0.zip", "testdata/vllm-0.32.0.bundle.txt")
+	})
 }
 
 func realEngine(t *testing.T, path, golden string) {

@@ -282,7 +282,12 @@ func (e *env) bundleVerify() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if err := out.print(e, l, func() { e.printListed(l) }); err != nil {
+			if err := out.print(e, l, func() {
+				e.printListed(l)
+				if l.Manifest != nil && len(l.Refused)+len(l.Problems) == 0 {
+					fmt.Fprintln(e.out, "All of it was read to its end, and nothing is damaged.")
+				}
+			}); err != nil {
 				return err
 			}
 			switch {

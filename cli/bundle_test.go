@@ -35,6 +35,9 @@ func TestABundleFromMakingToImport(t *testing.T) {
 			}
 		}
 	}
+	if _, text, _ := run(t, "bundle", "verify", out); !strings.Contains(text, "nothing is damaged") {
+		t.Error(text)
+	}
 	_, want, _ := run(t, "requests", "--from", "demo")
 	if status, got, errOut := run(t, "requests", "--from", out); status != ExitOK || got != want {
 		t.Errorf("--from: %d: %s%s", status, got, errOut)

@@ -217,7 +217,7 @@ func (m *making) ask(ctx context.Context, srv serverFlags) error {
 
 // write writes the bundle: a zip gets its name when it is whole.
 func (m *making) write(out string) (err error) {
-	manifest := bundle.Manifest{Producer: "whylate " + Version, Span: m.span}
+	manifest := bundle.Manifest{Producer: named(), Span: m.span}
 	for _, t := range m.targets {
 		manifest.Engines = append(manifest.Engines, bundle.Engine{ID: t})
 	}
@@ -282,7 +282,12 @@ func (e *env) bundleVerify() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if err := out.print(e, l, func() { e.printListed(l) }); err != nil {
+			if err := out.print(e, l, func() {
+				e.printListed(l)
+				if l.Manifest != nil && len(l.Refused)+len(l.Problems) == 0 {
+					fmt.Fprintln(e.out, "All of it was read to its end, and nothing is damaged.")
+				}
+			}); err != nil {
 				return err
 			}
 			switch {
@@ -342,7 +347,11 @@ func readWhole(b *bundle.Bundle, m bundle.Member, kind bundle.Kind) error {
 
 func (e *env) printListed(l *listed) {
 	if m := l.Manifest; m != nil {
-		fmt.Fprintf(e.out, "Format %d, made by %s, %d engines.\n", m.FormatVersion, plain(cmp.Or(m.Producer, "nobody who says so")), len(m.Engines))
+		engines := fmt.Sprintf("%d engines", len(m.Engines))
+		if len(m.Engines) == 1 {
+			engines = "1 engine"
+		}
+		fmt.Fprintf(e.out, "Format %d, made by %s, %s.\n", m.FormatVersion, plain(cmp.Or(m.Producer, "nobody who says so")), engines)
 	} else {
 		fmt.Fprintln(e.out, "No manifest: a folder.")
 	}
@@ -351,7 +360,11 @@ func (e *env) printListed(l *listed) {
 	}
 	t := e.table("FILE", "KIND", "BYTES")
 	for _, m := range l.Members {
-		t.row(exposition.Printable(m.Path, 100), string(m.Kind), fmt.Sprint(m.Bytes))
+		kind := string(m.Kind)
+		if in, _, ok := strings.Cut(m.Path, "/"); ok && m.Kind == bundle.Other && (in == "scrape" || in == "log") {
+			kind = in // where it lies says what it is to be; 'look' says what it is
+		}
+		t.row(exposition.Printable(m.Path, 100), kind, fmt.Sprint(m.Bytes))
 	}
 	t.end()
 	for _, r := range l.Refused {

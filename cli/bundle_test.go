@@ -35,11 +35,14 @@ func TestABundleFromMakingToImport(t *testing.T) {
 			}
 		}
 	}
+	if _, text, _ := run(t, "bundle", "verify", out); !strings.Contains(text, "nothing is damaged") {
+		t.Error(text)
+	}
 	_, want, _ := run(t, "requests", "--from", "demo")
 	if status, got, errOut := run(t, "requests", "--from", out); status != ExitOK || got != want {
 		t.Errorf("--from: %d: %s%s", status, got, errOut)
 	}
-	if status, text, errOut := run(t, "look", out); status != ExitOK || !strings.Contains(text, "1 × capture") || !strings.Contains(text, "chat is v42, was v41") {
+	if status, text, errOut := run(t, "look", out); status != ExitOK || !strings.Contains(strings.Join(strings.Fields(text), " "), "1 × capture") || !strings.Contains(text, "chat is v42, was v41") {
 		t.Errorf("look: %d: %s%s", status, text, errOut)
 	}
 

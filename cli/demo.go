@@ -65,7 +65,7 @@ func startDemo(ctx context.Context) (*demonstration, error) {
 	if err != nil {
 		return nil, err
 	}
-	st, err := embedded.Open(filepath.Join(dir, "store"), embedded.Options{Writer: "whylate " + Version})
+	st, err := embedded.Open(filepath.Join(dir, "store"), embedded.Options{Writer: named()})
 	if err != nil {
 		os.RemoveAll(dir)
 		return nil, err

@@ -73,7 +73,7 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger) (err error) 
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(50) // most of a server's memory is the hot period: as much again for what is garbage would be gigabytes
 	}
-	st, err := embedded.Open(filepath.Join(c.DataDir, "store"), embedded.Options{SegmentBytes: c.Store.WAL.SegmentBytes, Writer: "whylate " + Version})
+	st, err := embedded.Open(filepath.Join(c.DataDir, "store"), embedded.Options{SegmentBytes: c.Store.WAL.SegmentBytes, Writer: named()})
 	if err != nil {
 		return err
 	}

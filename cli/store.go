@@ -128,7 +128,7 @@ func (k *keeping) with(cmd *cobra.Command, do func(context.Context, api.Keeper) 
 	if _, err := os.Stat(path); err != nil {
 		return fmt.Errorf("%w: %s holds no store; a server makes one (data_dir)", errNoSource, k.dir)
 	}
-	st, err := embedded.Open(path, embedded.Options{Writer: "whylate " + Version})
+	st, err := embedded.Open(path, embedded.Options{Writer: named()})
 	if err != nil {
 		return err
 	}

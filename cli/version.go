@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"runtime"
 	"runtime/debug"
@@ -12,6 +13,9 @@ import (
 
 // Version is set by the release build; otherwise the module's version or commit is shown.
 var Version string
+
+// named is the program with its version, as what it writes says who wrote it.
+func named() string { return "whylate " + cmp.Or(Version, "development") }
 
 func (e *env) version() *cobra.Command {
 	out := output{}

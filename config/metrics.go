@@ -56,7 +56,7 @@ var metricsKeys = []Key{
 	{Name: "metrics.query.samples", kind: count, Default: "50000000", Least: "1000", For: Server, field: func(c *Config) any { return &c.Metrics.Query.Samples },
 		Doc: "How many samples one query may hold in memory, 16 bytes each."},
 	{Name: "metrics.query.concurrent", kind: count, Default: "8", Least: "1", Most: "1000", For: Server, field: func(c *Config) any { return &c.Metrics.Query.Concurrent },
-		Doc: "How many queries run at once. More wait."},
+		Doc: "How many queries run at once, or have a large answer that is still being taken. More wait."},
 	{Name: "metrics.remote.url", kind: text, For: Server, field: func(c *Config) any { return &c.Metrics.Remote.URL },
 		Doc: "Prometheus, Mimir, Thanos or VictoriaMetrics that answers `/prometheus/api/v1` instead of the own store: what stands before `/api/v1`, such as `https://mimir.example/prometheus`. Empty: the own store answers."},
 	{Name: "metrics.remote.token_file", kind: secretPath, For: Server, field: func(c *Config) any { return &c.Metrics.Remote.TokenFile },

@@ -142,7 +142,7 @@ func (b *builder) model() string {
 	if b.e == nil {
 		return ""
 	}
-	name, _ := b.e.Settings["model"].(string)
+	name := b.e.Model()
 	if strings.HasPrefix(name, "/") { // where it lies on the engine's host is nobody's business
 		name = path.Base(name)
 	}

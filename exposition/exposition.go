@@ -140,6 +140,26 @@ func Read(b []byte) *Page {
 	return p
 }
 
+// longestLine is how long a line, and a series that a line break in one of its values makes longer than a line, may be. Prometheus ends the
+// process at a label of 16 MiB.
+const longestLine = 1 << 20
+
+// mostProblems is how many lines of a page may be wrong before no more is made of it: such a page is something else, or meant to harm.
+const mostProblems = 100_000
+
+var errLong = fmt.Errorf("over %d bytes", longestLine)
+
+func hasLongLine(b []byte) bool {
+	for len(b) > longestLine {
+		end := bytes.LastIndexByte(b[:longestLine+1], '\n')
+		if end < 0 {
+			return true
+		}
+		b = b[end+1:]
+	}
+	return false
+}
+
 func openMetrics(b []byte) bool {
 	b = bytes.TrimRight(b, "\n")
 	return bytes.HasSuffix(b, []byte("\n# EOF")) || bytes.Equal(b, []byte("# EOF"))
@@ -201,6 +221,9 @@ func (r *reader) again(series []byte, value float64) bool {
 
 // all reads the page in one go, which is fast, and fails at the first line that Prometheus would not take.
 func (r *reader) all(b []byte) error {
+	if hasLongLine(b) {
+		return errLong
+	}
 	if n := len(b); n > 0 && b[n-1] != '\n' {
 		b = append(slices.Clone(b), '\n')
 	}
@@ -230,14 +253,25 @@ func (r *reader) each(b []byte) {
 
 // lines offers each line that may say something, without its end, and where it is refused and that helps, as it was meant.
 func lines(b []byte, open bool, take func(n int, line []byte) error, tell func(Problem)) {
-	n := 0
+	n, told := 0, 0
 	for line := range bytes.Lines(b) {
 		n++
+		if told == mostProblems {
+			tell(Problem{n, "this line and what follows", fmt.Sprintf("%d lines before it are not of the format; the rest was left out", told)})
+			return
+		}
 		text := bytes.TrimRight(line, "\r\n")
 		if len(bytes.TrimSpace(text)) == 0 || open && bytes.HasPrefix(text, []byte("# EOF")) {
 			continue
 		}
-		problem := func(text []byte, why string) { tell(Problem{n, Printable(string(text), 60), why}) }
+		problem := func(text []byte, why string) {
+			told++
+			tell(Problem{n, Printable(string(text[:min(len(text), 1000)]), 60), why})
+		}
+		if len(text) > longestLine {
+			problem(text, fmt.Sprintf("a line of %d bytes, over %d; it was left out", len(text), longestLine))
+			continue
+		}
 		if !utf8.Valid(text) {
 			problem(text, "not UTF-8; the line was left out")
 			continue
@@ -326,6 +360,9 @@ func (r *reader) parse(b []byte) error {
 		case textparse.EntrySeries:
 			var ls labels.Labels
 			series, at, value := p.Series()
+			if len(series) > longestLine {
+				return errLong
+			}
 			if r.again(series, value) {
 				continue
 			}

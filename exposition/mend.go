@@ -2,7 +2,9 @@ package exposition
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 	"mime"
 
@@ -13,18 +15,24 @@ import (
 
 // Mended is a page that Prometheus's parser takes.
 type Mended struct {
-	Page     []byte    // the page itself, where nothing was wrong with it
-	Samples  int       // that it has, NaN included
-	Problems []Problem // what was left out or put right
+	Page      []byte    // the page itself, where nothing was wrong with it
+	MediaType string    // as which it was understood, and is to be read
+	Samples   int       // that it has, NaN included
+	Problems  []Problem // what was left out or put right
 }
 
 // Mend gives a page of that media type a form that Prometheus takes: lines that it would refuse are left out, as one of them costs it
-// the whole page; a value that is no number stands as NaN; an OpenMetrics page has its end. Protobuf is left as it is, uncounted. A page
-// of which no sample remains, though it says something, has Samples 0 and Problems.
+// the whole page; a value that is no number stands as NaN; an OpenMetrics page has its end. Protobuf is left as it is, uncounted, unless
+// one of its families is so large that it must not be read. A page of which no sample remains, though it says something, has Samples 0 and
+// Problems.
 func Mend(page []byte, mediaType string) Mended {
 	kind, _, _ := mime.ParseMediaType(mediaType)
 	if kind == "application/vnd.google.protobuf" {
-		return Mended{Page: page}
+		m := Mended{Page: page, MediaType: "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=delimited"}
+		if n := largestMessage(page); n > longestMessage {
+			m.Page, m.Problems = nil, []Problem{{1, fmt.Sprintf("a metric family of %d bytes", n), fmt.Sprintf("over %d; the page was left out", longestMessage)}}
+		}
+		return m
 	}
 	open := kind == "application/openmetrics-text"
 	c := checker{open: open, symbols: labels.NewSymbolTable()}
@@ -32,10 +40,14 @@ func Mend(page []byte, mediaType string) Mended {
 	if n := len(page); !open && n > 0 && page[n-1] != '\n' {
 		whole = append(bytes.Clone(page), '\n')
 	}
-	if c.check(whole) == nil {
-		return Mended{Page: whole, Samples: c.samples}
+	media := "text/plain; version=0.0.4"
+	if open {
+		media = "application/openmetrics-text; version=1.0.0"
 	}
-	m := Mended{Page: make([]byte, 0, len(page)+8)}
+	if !hasLongLine(whole) && c.check(whole) == nil {
+		return Mended{Page: whole, MediaType: media, Samples: c.samples}
+	}
+	m := Mended{Page: make([]byte, 0, len(page)+8), MediaType: media}
 	c.samples = 0
 	lines(page, open, func(_ int, line []byte) error {
 		before := c.samples
@@ -54,6 +66,24 @@ func Mend(page []byte, mediaType string) Mended {
 	}
 	m.Samples = c.samples
 	return m
+}
+
+// longestMessage is how large a family of metrics may be in protobuf, so that no name or value in it can be of 16 MiB.
+const longestMessage = 16<<20 - 1<<10
+
+// largestMessage is the size of the largest of the messages, each behind its length, that a page in protobuf is made of.
+func largestMessage(page []byte) (largest uint64) {
+	for len(page) > 0 {
+		size, n := binary.Uvarint(page)
+		if n <= 0 {
+			return largest
+		}
+		if largest = max(largest, size); size >= uint64(len(page)-n) {
+			return largest
+		}
+		page = page[uint64(n)+size:]
+	}
+	return largest
 }
 
 // checker reads a text as Prometheus's scraper does, and keeps nothing of it.
@@ -82,7 +112,11 @@ func (c *checker) check(b []byte) error {
 			continue
 		}
 		c.samples++
-		if series, _, _ := p.Series(); len(series) > 0 && series[0] == '{' { // only there the name may be missing
+		series, _, _ := p.Series()
+		if len(series) > longestLine {
+			return errLong
+		}
+		if len(series) > 0 && series[0] == '{' { // only there the name may be missing
 			var ls labels.Labels
 			if p.Labels(&ls); !ls.Has(model.MetricNameLabel) {
 				return errNoName

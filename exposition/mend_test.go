@@ -1,6 +1,7 @@
 package exposition
 
 import (
+	"encoding/binary"
 	"errors"
 	"io"
 	"os"
@@ -98,6 +99,40 @@ func TestMendedCasesAreTaken(t *testing.T) {
 }
 
 // Whatever comes, what Mend makes of it is taken.
+// Prometheus's labels end the process where a name or a value has 16 MiB.
+func TestWhatIsTooLongIsLeftOut(t *testing.T) {
+	long := strings.Repeat("x", 17<<20)
+	for name, c := range map[string]struct{ page, media string }{
+		"a value":                  {page: "a 1\nb{x=\"" + long + "\"} 1\nc 1\n"},
+		"a name":                   {page: "a 1\n" + long + " 1\nc 1\n"},
+		"a value of many lines":    {page: "a 1\nc 1\nb{x=\"" + strings.Repeat("x\n", 9<<20) + "\"} 1\n"},
+		"a value in OpenMetrics":   {page: "a 1\nb{x=\"" + long + "\"} 1\nc 1\n# EOF\n", media: openType},
+		"an exemplar":              {page: "a 1\nb_total 1 # {x=\"" + long + "\"} 1\nc 1\n# EOF\n", media: openType},
+		"many values, in one line": {page: "a 1\nb{" + strings.Repeat("x=\"yyyyyyyyy\",", 1<<17) + "} 1\nc 1\n"},
+	} {
+		m := Mend([]byte(c.page), c.media)
+		got, err := series(m.Page, m.MediaType)
+		if err != nil || !slices.Equal(got, []string{`{__name__="a"}`, `{__name__="c"}`}) || len(m.Problems) == 0 || len(m.Problems[0].String()) > 300 {
+			t.Errorf("%s: %.200q, %v, %d problems", name, got, err, len(m.Problems))
+		}
+		p := Read([]byte(c.page))
+		if p.Family("a") == nil || p.Family("c") == nil || p.Family("b") != nil || len(p.Problems) == 0 {
+			t.Errorf("%s: read as %d families, %d problems", name, len(p.Families), len(p.Problems))
+		}
+	}
+	if m := Mend([]byte("a 1\n"+strings.Repeat("x\n", 9<<20)), ""); m.Samples != 1 || len(m.Problems) != mostProblems+1 {
+		t.Errorf("%d samples, %d problems", m.Samples, len(m.Problems))
+	}
+	family := append(binary.AppendUvarint(nil, 3), "\x0a\x01a"...)
+	if m := Mend(family, "application/vnd.google.protobuf"); len(m.Page) != 4 || len(m.Problems) != 0 {
+		t.Errorf("%+v", m)
+	}
+	family = append(binary.AppendUvarint(family, 17<<20), long...)
+	if m := Mend(family, "application/vnd.google.protobuf; proto=other"); m.Page != nil || len(m.Problems) != 1 {
+		t.Errorf("%d bytes, %v", len(m.Page), m.Problems)
+	}
+}
+
 func FuzzMend(f *testing.F) {
 	for _, page := range []string{"a 1\n", "a{b=\"c\"} -nan 3\n", "# TYPE a counter\na_total 1 # {x=\"y\"} 1\n# EOF\n", "{\"a\"} 1\n", "a 1\n# EOF\nb 2\n"} {
 		f.Add([]byte(page), true)

@@ -78,6 +78,17 @@ func (e *Engine) Last() uint64 {
 	return e.First + uint64(len(e.Iterations)) - 1
 }
 
+// Model is what it serves, under the name that clients and its own metrics use; of a probe that does not tell that, the name or the path by
+// which it was loaded. "" = not known.
+func (e *Engine) Model() string {
+	for _, setting := range []string{"served_model", "model"} {
+		if name, ok := e.Settings[setting].(string); ok && name != "" {
+			return name
+		}
+	}
+	return ""
+}
+
 // Setting returns a number among the engine's settings, or 0.
 func (e *Engine) Setting(name string) float64 {
 	switch v := e.Settings[name].(type) {

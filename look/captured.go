@@ -52,8 +52,7 @@ func (s *Scene) captured() (list []CapturedEngine) {
 		return nil
 	}
 	for _, e := range s.Ledger.Book.Engines {
-		model, _ := e.Settings["model"].(string)
-		list = append(list, CapturedEngine{e.ID.String(), e.Name, e.Version, model, len(e.Iterations)})
+		list = append(list, CapturedEngine{e.ID.String(), e.Name, e.Version, e.Model(), len(e.Iterations)})
 	}
 	return list
 }

@@ -8,10 +8,18 @@ import (
 	"testing"
 )
 
-// A scrape of a real vLLM 0.32.0 at the end of a load (make engine-smoke): every signal that the registry has of it is there, but those of
-// speculative decoding, which was off, and nothing is called wrong.
+// Every signal that the registry has of a real vLLM 0.32.0 is there, but those of speculative decoding, which was off, and nothing is called
+// wrong: of a scrape at the end of a load (make engine-smoke), and of a bundle of another, with the probe's and the clients' captures, four
+// scrapes, its requests as OTLP and a change.
 func TestRealEngine(t *testing.T) {
-	inputs, err := Files("testdata/vllm-0.32.0.prom")
+	t.Run("a scrape", func(t *testing.T) { realEngine(t, "testdata/vllm-0.32.0.prom", "testdata/vllm-0.32.0.txt") })
+	t.Run("a bundle", func(t *testing.T) {
+		realEngine(t, "../testdata/bundles/vllm-0.32.0.zip", "testdata/vllm-0.32.0.bundle.txt")
+	})
+}
+
+func realEngine(t *testing.T, path, golden string) {
+	inputs, err := Files(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,7 +42,6 @@ func TestRealEngine(t *testing.T) {
 	if err := r.Text(&b, 110); err != nil {
 		t.Fatal(err)
 	}
-	golden := "testdata/vllm-0.32.0.txt"
 	if *update {
 		if err := os.WriteFile(golden, b.Bytes(), 0o644); err != nil {
 			t.Fatal(err)

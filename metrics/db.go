@@ -47,7 +47,7 @@ type Budget struct {
 type Limits struct {
 	Samples    int           // in memory at once; 0 = 50 million
 	Timeout    time.Duration // 0 = 30 s
-	Concurrent int           // more wait, up to the timeout; 0 = 8
+	Concurrent int           // for whoever answers: more wait, up to the timeout; 0 = 8
 }
 
 func (c Config) withDefaults() Config {

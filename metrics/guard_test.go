@@ -329,3 +329,25 @@ func FuzzLabels(f *testing.F) {
 		}
 	})
 }
+
+// Looking for sources that may be let go holds everybody up, so it is not done for each one that finds no place.
+func TestFoldedSeriesAreSweptSeldom(t *testing.T) {
+	now := began
+	g := newGuard("detail", Budget{Total: 1000, Each: 10}, false, func() time.Time { return now })
+	p := &pool{labels: labels.FromStrings("__name__", "hits_total", "path", other), counts: true, from: map[uint64]*source{}}
+	add := func(i, second int) {
+		g.add(p, labels.FromStrings("__name__", "hits_total", "path", fmt.Sprint(i)), false, int64(second)*1000, 1, nil)
+	}
+	for i := range mostSources {
+		add(i, 0)
+	}
+	add(mostSources, 600) // the first that finds no place looks: all are as new as the newest
+	p.newest = 600_000
+	if add(mostSources+1, 600); g.sources != mostSources || g.droppedSamples != 2 {
+		t.Errorf("%d sources are followed, %d samples dropped: looked again at once", g.sources, g.droppedSamples)
+	}
+	now = now.Add(sweepEvery)
+	if add(mostSources+2, 600); g.sources != 1 || g.droppedSamples != 2 {
+		t.Errorf("%d sources are followed, %d samples dropped: the silent ones are not let go", g.sources, g.droppedSamples)
+	}
+}

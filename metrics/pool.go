@@ -3,6 +3,7 @@ package metrics
 import (
 	"math"
 	"strings"
+	"time"
 
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/histogram"
@@ -25,6 +26,7 @@ type pool struct {
 	newest int64                     // time of the newest sample, ms
 	told   int64                     // … of the newest that was appended
 	strict bool                      // sources have been let go: one that is new may be an old one
+	swept  time.Time                 // when sources were last looked for that may be let go
 }
 
 // source is a series that is folded.
@@ -37,6 +39,8 @@ type source struct {
 const (
 	settled   = 2 * 60 * 1000 // ms after which a target has sent all that it has
 	forgotten = 5 * 60 * 1000 // ms after which a gauge that is no longer sent does not count
+
+	sweepEvery = 10 * time.Second // at most, for each pool: all its sources are looked at, and everybody waits
 )
 
 // fold finds the pool of a sample. It is called with mu held.
@@ -126,7 +130,8 @@ func (g *guard) late(m *metric, ls labels.Labels, t int64) bool {
 
 // follow makes a source, nil where too many are followed already: then what it counts is not known, and said to be so.
 func (g *guard) follow(p *pool, key uint64, name string) *source {
-	if g.sources >= mostSources {
+	if now := g.now(); g.sources >= mostSources && now.Sub(p.swept) >= sweepEvery {
+		p.swept = now
 		g.letGo(p)
 	}
 	if g.sources >= mostSources {

@@ -8,7 +8,6 @@ import (
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql"
-	"github.com/prometheus/prometheus/promql/parser"
 	"github.com/prometheus/prometheus/storage"
 )
 
@@ -18,32 +17,10 @@ const lookback = 5 * time.Minute
 func newEngine(c Config) *promql.Engine {
 	return promql.NewEngine(promql.EngineOpts{
 		Logger: c.Log, MaxSamples: c.Query.Samples, Timeout: c.Query.Timeout, LookbackDelta: lookback,
-		ActiveQueryTracker: newTurns(c.Query.Concurrent), EnableAtModifier: true, EnableNegativeOffset: true, EnablePerStepStats: true,
+		EnableAtModifier: true, EnableNegativeOffset: true, EnablePerStepStats: true,
 		NoStepSubqueryIntervalFn: func(int64) int64 { return time.Minute.Milliseconds() }, Parser: Parser(),
 	})
 }
-
-// Parser is of the PromQL that is understood: what Prometheus takes without feature flags.
-func Parser() parser.Parser { return parser.NewParser(parser.Options{}) }
-
-// turns lets so many queries run at once. It keeps no list of them on disk, as Prometheus does to tell after a crash which was running.
-type turns chan struct{}
-
-func newTurns(n int) turns { return make(turns, n) }
-
-func (t turns) GetMaxConcurrent() int { return cap(t) }
-
-func (t turns) Insert(ctx context.Context, _ string) (int, error) {
-	select {
-	case t <- struct{}{}:
-		return 0, nil
-	case <-ctx.Done():
-		return 0, ctx.Err()
-	}
-}
-
-func (t turns) Delete(int)   { <-t }
-func (t turns) Close() error { return nil }
 
 // Engine evaluates PromQL within the limits of the configuration.
 func (db *DB) Engine() *promql.Engine { return db.engine }
@@ -152,5 +129,3 @@ func (db *DB) Kept() (detail, rollup time.Duration) {
 
 // Limits are those of a query.
 func (db *DB) Limits() Limits { return db.config.Query }
-
-var _ promql.QueryTracker = turns(nil)

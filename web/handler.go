@@ -19,6 +19,7 @@ type Handler struct {
 	mux     *http.ServeMux
 	metrics *metrics
 	asking  chan struct{} // a place for each question that is being answered
+	promqls chan struct{} // … for each question in PromQL: dashboards must not crowd out whoever asks why
 	streams chan struct{} // … for each event stream
 	imports chan struct{} // … for each import
 	caring  chan struct{} // … for each verification, compaction or export
@@ -35,7 +36,7 @@ const cares = 4
 func New(svc api.Service, opts Options) *Handler {
 	opts = opts.withDefaults()
 	h := &Handler{svc: svc, opts: opts, mux: http.NewServeMux(), metrics: newMetrics(opts.Gatherer), cross: http.NewCrossOriginProtection(), stop: make(chan struct{}),
-		asking: make(chan struct{}, opts.Concurrent), streams: make(chan struct{}, opts.Streams), imports: make(chan struct{}, opts.Streams), caring: make(chan struct{}, cares)}
+		asking: make(chan struct{}, opts.Concurrent), promqls: make(chan struct{}, opts.Concurrent), streams: make(chan struct{}, opts.Streams), imports: make(chan struct{}, opts.Streams), caring: make(chan struct{}, cares)}
 	byPath := map[string][]*route{}
 	for i := range routes {
 		r := &routes[i]

@@ -23,7 +23,7 @@ type Options struct {
 	Ready func(context.Context) error
 
 	Timeout      time.Duration // of one question; 0 = 30 s
-	Concurrent   int           // questions at once, more are told to come later; 0 = 64
+	Concurrent   int           // questions at once, and as many in PromQL; more are told to come later; 0 = 64
 	Streams      int           // event streams and imports at once, each; 0 = 256
 	MaxImport    int64         // bytes of one import; 0 = 64 GiB
 	ReadTimeout  time.Duration // how long an import may send nothing; 0 = 30 s

@@ -9,7 +9,8 @@ import (
 // promql is where Prometheus's API is mounted: its routes alerts, rules and status would collide with ours.
 const promql = "/prometheus/"
 
-// promql hands a question in PromQL on, under the rules of every other question: who may ask, and how many at once.
+// promql hands a question in PromQL on, under the rules of every other question: who may ask, and how many at once; these are counted for
+// themselves.
 func (h *Handler) promql(w http.ResponseWriter, r *http.Request) {
 	named(w, promql)
 	switch r.Method {
@@ -22,7 +23,7 @@ func (h *Handler) promql(w http.ResponseWriter, r *http.Request) {
 		writeProblem(w, err)
 		return
 	}
-	leave, err := enter(h.asking, "questions are being answered")
+	leave, err := enter(h.promqls, "questions in PromQL are being answered")
 	if err != nil {
 		writeProblem(w, err)
 		return

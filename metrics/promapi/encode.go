@@ -121,6 +121,9 @@ func value(s *jsoniter.Stream, v parser.Value) {
 func list(s *jsoniter.Stream, n int, each func(int)) {
 	s.WriteArrayStart()
 	for i := range n {
+		if s.Error != nil {
+			return // nobody reads any more, and what is not taken would gather here
+		}
 		if i > 0 {
 			s.WriteMore()
 		}

@@ -57,6 +57,7 @@ type handler struct {
 	engine    *promql.Engine
 	queryable storage.Queryable
 	parser    parser.Parser
+	places    chan struct{} // one for each question that is worked on, or whose large answer is being taken
 }
 
 // New answers from db.
@@ -67,22 +68,22 @@ func New(db *metrics.DB, o Options) http.Handler {
 	if o.Targets == nil {
 		o.Targets = func() []Target { return nil }
 	}
-	h := &handler{o, db, db.Engine(), db.Queryable(), metrics.Parser()}
+	h := &handler{o, db, db.Engine(), db.Queryable(), metrics.Parser(), make(chan struct{}, db.Limits().Concurrent)}
 	mux := http.NewServeMux()
-	both := func(path string, answer func(*http.Request) result) {
-		mux.HandleFunc("GET "+Prefix+path, serve(answer))
-		mux.HandleFunc("POST "+Prefix+path, serve(answer))
-	}
 	get := func(path string, answer func(*http.Request) result) {
 		mux.HandleFunc("GET "+Prefix+path, serve(answer))
 	}
-	both("/query", h.query)
-	both("/query_range", h.queryRange)
+	both := func(path string, answer func(*http.Request) result) {
+		get(path, answer)
+		mux.HandleFunc("POST "+Prefix+path, serve(answer))
+	}
+	both("/query", h.inTurn(h.query))
+	both("/query_range", h.inTurn(h.queryRange))
 	both("/query_exemplars", h.exemplars)
 	both("/format_query", h.format)
-	both("/series", h.series)
-	both("/labels", h.labels)
-	get("/label/{name}/values", h.values)
+	both("/series", h.inTurn(h.series))
+	both("/labels", h.inTurn(h.labels))
+	get("/label/{name}/values", h.inTurn(h.values))
 	get("/metadata", h.metadata)
 	get("/targets", h.targets)
 	get("/rules", nothing("groups"))
@@ -110,6 +111,7 @@ type result struct {
 	data        any
 	err         *failure
 	annotations annotations.Annotations
+	large       bool   // it takes much memory until it is done
 	done        func() // once it is written; may be nil
 }
 
@@ -158,6 +160,38 @@ func classified(err error) *failure {
 	}
 	return &failure{exec, err}
 }
+
+// inTurn has a question wait for a place, up to the limit of a query. A large answer keeps its place until it is written: a reader takes it as
+// slowly as it likes, and it lies in memory meanwhile.
+func (h *handler) inTurn(answer func(*http.Request) result) func(*http.Request) result {
+	return func(r *http.Request) result {
+		patience := time.NewTimer(h.db.Limits().Timeout)
+		defer patience.Stop()
+		select {
+		case h.places <- struct{}{}:
+		case <-r.Context().Done():
+			return result{err: classified(r.Context().Err())}
+		case <-patience.C:
+			return failed(timeout, fmt.Errorf("waited for %s: %d questions are worked on, or their readers take large answers slowly; ask again later, or raise metrics.query.concurrent", h.db.Limits().Timeout, cap(h.places)))
+		}
+		leave := func() { <-h.places }
+		keeps := false
+		defer func() {
+			if !keeps {
+				leave()
+			}
+		}()
+		res := answer(r)
+		if keeps = res.large; keeps {
+			done := res.done
+			res.done = func() { done(); leave() }
+		}
+		return res
+	}
+}
+
+// largeAnswer is how many samples make an answer one that keeps its place, some megabytes; of series and names a tenth.
+const largeAnswer = 100_000
 
 func serve(answer func(*http.Request) result) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {

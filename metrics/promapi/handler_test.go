@@ -9,7 +9,9 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -23,10 +25,17 @@ import (
 
 var began = time.Unix(1_796_000_000, 0)
 
-// serve is a server over two engines' series of ten minutes and a native histogram.
+// serve is a server over what answering answers from.
 func serve(t testing.TB) string {
+	s := httptest.NewServer(answering(t, metrics.Limits{}))
+	t.Cleanup(s.Close)
+	return s.URL + promapi.Prefix
+}
+
+// answering answers from two engines' series of ten minutes and a native histogram.
+func answering(t testing.TB, limits metrics.Limits) http.Handler {
 	t.Helper()
-	db, err := metrics.Open(metrics.Config{Dir: t.TempDir(), Log: slog.New(slog.DiscardHandler)})
+	db, err := metrics.Open(metrics.Config{Dir: t.TempDir(), Log: slog.New(slog.DiscardHandler), Query: limits})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,12 +58,10 @@ func serve(t testing.TB) string {
 	if err := app.Commit(); err != nil {
 		t.Fatal(err)
 	}
-	s := httptest.NewServer(promapi.New(db, promapi.Options{Version: "test", Started: began, Now: func() time.Time { return began.Add(10 * time.Minute) }, Flags: map[string]string{"metrics.retention.detail": "7d"},
+	return promapi.New(db, promapi.Options{Version: "test", Started: began, Now: func() time.Time { return began.Add(10 * time.Minute) }, Flags: map[string]string{"metrics.retention.detail": "7d"},
 		Targets: func() []promapi.Target {
 			return []promapi.Target{{Health: "up", ScrapePool: "vllm", Labels: labels.FromStrings("job", "vllm")}}
-		}}))
-	t.Cleanup(s.Close)
-	return s.URL + promapi.Prefix
+		}})
 }
 
 func get(t testing.TB, address string) (status int, body string) {
@@ -155,5 +162,102 @@ func TestStatsAndNotes(t *testing.T) {
 	}
 	if status, body := get(t, base+"/query?query=odd&timeout=0.000000001"); status != 503 || !strings.Contains(body, `"errorType":"timeout"`) {
 		t.Error(status, body)
+	}
+}
+
+// A query that is deep costs the square of its depth, and neither parser nor engine looks at the clock meanwhile.
+func TestLongQueriesAreRefused(t *testing.T) {
+	base := serve(t)
+	for path, form := range map[string]url.Values{
+		"/query":        {"query": {strings.Repeat("(", 150_000) + "1" + strings.Repeat(")", 150_000)}},
+		"/format_query": {"query": {strings.Repeat("-", 900_000) + "up"}},
+		"/query_range":  {"query": {"up" + strings.Repeat("-1", 400_000)}, "start": {"0"}, "end": {"1"}, "step": {"1"}},
+		"/series":       {"match[]": slices.Repeat([]string{"up"}, 6_000)},
+	} {
+		resp, err := http.PostForm(base+path, form)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if status, body := read(t, resp); status != 400 || !strings.Contains(body, "more than 5000 words and signs") {
+			t.Errorf("%s: %d %.200s", path, status, body)
+		}
+	}
+	many := `vllm:num_requests_running{instance=~"` + strings.Repeat("10.0.0.1:8000|", 20_000) + `a:8000"}` // one word, however long
+	resp, err := http.PostForm(base+"/query", url.Values{"query": {many}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if status, body := read(t, resp); status != 200 || !strings.Contains(body, `"a:8000"`) {
+		t.Errorf("%d %.200s", status, body)
+	}
+}
+
+// slowReader takes nothing of an answer until it may.
+type slowReader struct {
+	*httptest.ResponseRecorder
+	began, may chan struct{}
+	once       sync.Once
+}
+
+func (s *slowReader) Write(b []byte) (int, error) {
+	s.once.Do(func() { close(s.began) })
+	<-s.may
+	return s.ResponseRecorder.Write(b)
+}
+
+func TestALargeAnswerKeepsItsPlace(t *testing.T) {
+	h := answering(t, metrics.Limits{Concurrent: 1})
+	ask := func(ctx context.Context, w http.ResponseWriter, path string) {
+		h.ServeHTTP(w, httptest.NewRequestWithContext(ctx, http.MethodGet, promapi.Prefix+path, nil))
+	}
+	impatient, cancel := context.WithCancel(t.Context())
+	cancel()
+	all := "query=" + url.QueryEscape(`{__name__=~".+"}`)
+	for path, meanwhile := range map[string]int{
+		"/query?" + all: 200,
+		"/query_range?start=1796000000&end=1796000600&step=0.055&" + all: 499,
+	} {
+		slow := &slowReader{ResponseRecorder: httptest.NewRecorder(), began: make(chan struct{}), may: make(chan struct{})}
+		var done sync.WaitGroup
+		done.Go(func() { ask(t.Context(), slow, path) })
+		<-slow.began
+		other, ctx := httptest.NewRecorder(), t.Context()
+		if meanwhile != 200 {
+			ctx = impatient
+		}
+		if ask(ctx, other, "/labels"); other.Code != meanwhile {
+			t.Errorf("while %s is taken: %d %s", path, other.Code, other.Body)
+		}
+		close(slow.may)
+		done.Wait()
+		if slow.Code != 200 || !json.Valid(slow.Body.Bytes()) {
+			t.Errorf("%s: %d, %d bytes", path, slow.Code, slow.Body.Len())
+		}
+	}
+	w := httptest.NewRecorder()
+	if ask(t.Context(), w, "/labels"); w.Code != 200 {
+		t.Errorf("after it: %d %s", w.Code, w.Body)
+	}
+}
+
+// gone takes a little and then nothing more.
+type gone struct {
+	*httptest.ResponseRecorder
+	writes int
+}
+
+func (g *gone) Write(b []byte) (int, error) {
+	if g.writes++; g.writes > 2 {
+		return 0, io.ErrClosedPipe
+	}
+	return len(b), nil
+}
+
+// What nobody takes any more is not gathered in memory: writing ends.
+func TestAReaderThatIsGone(t *testing.T) {
+	g := &gone{ResponseRecorder: httptest.NewRecorder()}
+	answering(t, metrics.Limits{}).ServeHTTP(g, httptest.NewRequest(http.MethodGet, promapi.Prefix+"/query_range?query="+url.QueryEscape(`{__name__=~".+"}`)+"&start=1796000000&end=1796000600&step=0.055", nil))
+	if g.writes > 4 {
+		t.Errorf("%d writes to whoever is gone", g.writes)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/prometheus/prometheus/promql"
+	"github.com/prometheus/prometheus/promql/parser"
 	"github.com/prometheus/prometheus/util/stats"
 )
 
@@ -94,7 +95,20 @@ func (h *handler) ask(r *http.Request, limit int, build func(context.Context, pr
 	if wanted != "" {
 		a.stats = stats.NewQueryStats(q.Stats())
 	}
-	return result{data: a, annotations: got.Warnings, done: q.Close}
+	return result{data: a, annotations: got.Warnings, large: samples(got.Value) > largeAnswer, done: q.Close}
+}
+
+// samples is how many a value has, a series without any counting as one.
+func samples(v parser.Value) (n int) {
+	switch v := v.(type) {
+	case promql.Vector:
+		return len(v)
+	case promql.Matrix:
+		for _, s := range v {
+			n += 1 + len(s.Floats) + 16*len(s.Histograms)
+		}
+	}
+	return n
 }
 
 var errTruncated = errors.New("results truncated due to limit")

@@ -88,7 +88,7 @@ func (h *handler) series(r *http.Request) result {
 	if set.Err() != nil {
 		return result{err: classified(set.Err()), annotations: warnings, done: close}
 	}
-	return result{data: found, annotations: warnings, done: close}
+	return result{data: found, annotations: warnings, large: len(found) >= largeAnswer/10, done: close}
 }
 
 func (h *handler) labels(r *http.Request) result {
@@ -142,5 +142,5 @@ func (h *handler) list(r *http.Request, ask func(context.Context, storage.Querie
 		sorted = sorted[:l.limit]
 		warnings.Add(errTruncated)
 	}
-	return result{data: sorted, annotations: warnings, done: close}
+	return result{data: sorted, annotations: warnings, large: len(sorted) >= largeAnswer/10, done: close}
 }

@@ -141,18 +141,12 @@ func (r *relay) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		http.Error(w, "no page", http.StatusBadGateway) // who asks for the target's health gets err
 		return
 	}
-	w.Header().Set("Content-Type", p.mediaType)
+	w.Header().Set("Content-Type", p.MediaType)
 	_, _ = w.Write(p.Page)
 }
 
-// page is what a target answered, mended.
-type page struct {
-	exposition.Mended
-	mediaType string
-}
-
 // fetch asks a target for its page.
-func (f *fetcher) fetch(req *http.Request, u *url.URL) (*page, error) {
+func (f *fetcher) fetch(req *http.Request, u *url.URL) (*exposition.Mended, error) {
 	if u.Scheme != "http" && u.Scheme != "https" {
 		return nil, &refusal{fmt.Sprintf("the scheme is %q", exposition.Printable(u.Scheme, 20)), "write scheme: http or scheme: https"}
 	}
@@ -181,15 +175,15 @@ func (f *fetcher) fetch(req *http.Request, u *url.URL) (*page, error) {
 	if int64(len(body)) > f.body {
 		return nil, &refusal{fmt.Sprintf("the page has more than %d bytes, unpacked", f.body), "raise body_size_limit of the job (or scrape.body_limit), or have the target say less"}
 	}
-	p := &page{mediaType: cmp.Or(resp.Header.Get("Content-Type"), "text/plain")}
-	if isHTML(p.mediaType, body) {
+	mediaType := cmp.Or(resp.Header.Get("Content-Type"), "text/plain")
+	if isHTML(mediaType, body) {
 		return nil, &refusal{"it answers with a web page, not with metrics", "set metrics_path to where the metrics are; a login page in front of them needs credentials"}
 	}
-	p.Mended = exposition.Mend(body, p.mediaType)
+	p := exposition.Mend(body, mediaType)
 	if p.Samples == 0 && len(p.Problems) > 0 {
-		return nil, &refusal{fmt.Sprintf("no line of its page is a metric; the first is %s", p.Problems[0].Text), "set metrics_path and the port to where the metrics are"}
+		return nil, &refusal{fmt.Sprintf("no line of its page is a metric; the first is %s (%s)", p.Problems[0].Text, p.Problems[0].Why), "set metrics_path and the port to where the metrics are"}
 	}
-	return p, nil
+	return &p, nil
 }
 
 // unpacked is the body of an answer, up to so many bytes.
@@ -227,7 +221,7 @@ const mostProblems = 5
 
 func sightKey(job string, u *url.URL) string { return job + "\n" + u.String() }
 
-func (r *relay) note(job string, u *url.URL, p *page, err error) {
+func (r *relay) note(job string, u *url.URL, p *exposition.Mended, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.seen) >= mostSights {

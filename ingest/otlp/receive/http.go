@@ -119,8 +119,10 @@ func (r *Receiver) request(w http.ResponseWriter, q *http.Request, s Signal, e o
 	return r.take(q.Context(), s, HTTP, b)
 }
 
-// piece is how much of a body of unknown length is reserved at a time.
-const piece = 64 << 10
+const (
+	piece    = 64 << 10 // how much of a body of unknown length is reserved at first
+	believed = 1 << 20  // how much of what is announced: who announces much and sends nothing takes no room from others
+)
 
 // read takes in a body, and reserves what it holds as it comes.
 func (r *Receiver) read(w http.ResponseWriter, q *http.Request) (b []byte, held int64, f *failure) {
@@ -130,7 +132,7 @@ func (r *Receiver) read(w http.ResponseWriter, q *http.Request) (b []byte, held 
 	}
 	in := http.MaxBytesReader(w, q.Body, most)
 	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(readTimeout)) // not every connection has deadlines
-	room := max(q.ContentLength, 1)
+	room := max(1, min(q.ContentLength, believed))
 	for {
 		if f := r.reserve(room); f != nil {
 			return nil, held, f
@@ -153,6 +155,9 @@ func (r *Receiver) read(w http.ResponseWriter, q *http.Request) (b []byte, held 
 			return b, held, nil
 		}
 		room = max(held, piece) // twice as much
+		if q.ContentLength > held {
+			room = min(room, q.ContentLength-held)
+		}
 	}
 }
 

@@ -290,6 +290,48 @@ func TestOverload(t *testing.T) {
 	}
 }
 
+// stalled is a body that does not come until it is closed.
+type stalled struct {
+	asked, closed chan struct{}
+	once          sync.Once
+}
+
+func (s *stalled) Read([]byte) (int, error) {
+	s.once.Do(func() { close(s.asked) })
+	<-s.closed
+	return 0, io.ErrUnexpectedEOF
+}
+
+// Who announces a large body and does not send it takes no room from those who send.
+func TestAnnouncedIsNotSent(t *testing.T) {
+	proto, _ := traceBodies(t, trace(5))
+	r := New(Sinks{Spans: func(context.Context, []genai.Span) error { return nil }}, Settings{InFlight: 32 << 20})
+	h := r.Handler(nil)
+	var wait sync.WaitGroup
+	closed := make(chan struct{})
+	for range 16 {
+		body := &stalled{asked: make(chan struct{}), closed: closed}
+		wait.Go(func() {
+			q := httptest.NewRequest(http.MethodPost, "/v1/traces", body)
+			q.ContentLength = 60 << 20
+			q.Header.Set("Content-Type", protobufType)
+			h.ServeHTTP(httptest.NewRecorder(), q)
+		})
+		<-body.asked
+	}
+	if a := post(t, h, "/v1/traces", proto, "Content-Type", protobufType); a.StatusCode != 200 {
+		t.Error(a.Status)
+	}
+	close(closed)
+	if wait.Wait(); r.inFlight.Load() != 0 {
+		t.Error(r.inFlight.Load())
+	}
+	large, _ := traceBodies(t, trace(20_000)) // over what is believed
+	if a := post(t, h, "/v1/traces", large, "Content-Type", protobufType); len(large) <= believed || a.StatusCode != 200 || text(t, a) != "" {
+		t.Error(a.Status, len(large))
+	}
+}
+
 // serving serves r over gRPC and gives its address.
 func serving(t testing.TB, r *Receiver, allow Allow) string {
 	t.Helper()

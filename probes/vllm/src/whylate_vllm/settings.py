@@ -7,6 +7,7 @@ from . import hooks
 SETTINGS = {
     "scheduler": "__class__.__name__",
     "model": "vllm_config.model_config.model",
+    "served_model": "vllm_config.model_config.served_model_name",
     "dtype": "vllm_config.model_config.dtype",
     "quantization": "vllm_config.model_config.quantization",
     "enforce_eager": "vllm_config.model_config.enforce_eager",

@@ -27,13 +27,11 @@ type Took struct {
 // Total is the iteration's time where nothing overlaps: the duration of DESIGN §8.
 func (t Took) Total() time.Duration { return t.Host + t.Device + t.Tail }
 
-// Model says how long iterations take. It may keep state (drift, garbage collection, the last residual), so it is one engine's own
-// and is asked in order of time. Same seed, same calls, same answers.
+// Model says how long iterations take. It may keep state (drift, garbage collection, where in a run its residuals are taken from), so
+// it is one engine's own and is asked in order of time. Same seed, same calls, same answers.
 type Model interface {
-	// Iteration is asked once for each iteration, when it is decided, at the given time since the run began.
+	// Iteration is asked once for each iteration, when it is decided, at the given time since the run began. It does not keep s.
 	Iteration(at time.Duration, s *Shape) Took
-	// Unit says what the answers are in.
-	Unit() Unit
 }
 
 // Unit is what a model's durations mean.
@@ -49,6 +47,14 @@ const (
 
 // RatioReference is the length that a model in [Ratio] gives to its unit: one decode iteration of one sequence without context.
 const RatioReference = time.Second
+
+// UnitOf is the unit of a model's answers: what it says of itself by a method Unit, or [Seconds].
+func UnitOf(m Model) Unit {
+	if u, ok := m.(interface{ Unit() Unit }); ok {
+		return u.Unit()
+	}
+	return Seconds
+}
 
 // String is the unit's name.
 func (u Unit) String() string {

@@ -60,8 +60,11 @@ func (q *Sequence) Finished() bool { return q.state == finished }
 // Output is the number of its output tokens.
 func (q *Sequence) Output() int { return q.Tokens - q.Prompt }
 
-// hash names the tokens up to the end of a full block. What nobody gave a hash for, as output, is taken to be unlike any other's.
-func (q *Sequence) hash(block int) uint64 {
+// Number is that of its arrival at this scheduler, from 1.
+func (q *Sequence) Number() uint32 { return q.number }
+
+// Hash names the tokens up to the end of a full block. What nobody gave a hash for, as output, is taken to be unlike any other's.
+func (q *Sequence) Hash(block int) uint64 {
 	if block < len(q.Hashes) {
 		return q.Hashes[block]
 	}

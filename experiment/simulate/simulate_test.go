@@ -45,8 +45,8 @@ func decided(d *Decision) string {
 	for _, m := range d.Members {
 		words = append(words, fmt.Sprintf("%s:%d@%d", m.Sequence.ID, m.Tokens, m.Before))
 	}
-	for _, q := range d.Preempted {
-		words = append(words, "-"+q.ID)
+	for _, p := range d.Preempted {
+		words = append(words, "-"+p.Victim.ID)
 	}
 	return strings.Join(words, " ")
 }

@@ -244,8 +244,8 @@ func differs(s *simulate.Scheduler, d *simulate.Decision, t *line) (kind, words 
 			want = append(want, p.Victim)
 		}
 	}
-	for _, q := range d.Preempted {
-		got = append(got, q.ID)
+	for _, p := range d.Preempted {
+		got = append(got, p.Victim.ID)
 	}
 	slices.Sort(want)
 	slices.Sort(got)

@@ -47,15 +47,15 @@ type Device struct {
 	slow    float64 // factor on what is bound by memory
 	shift   float64 // factor on everything: whoever else computes on it
 
-	at     time.Duration // up to which the state below is
-	busy   time.Duration // computed since the last sample
-	watts  float64
-	degree float64
-	joules float64
-	held   [throttlingKinds]time.Duration // by power, heat, hardware's heat, power brake
-	until  time.Duration                  // it computes up to here
-	from   time.Duration                  // … since here
-	read   time.Duration                  // last sample
+	at      time.Duration // up to which the state below is
+	busy    time.Duration // computed since the last sample
+	watts   float64
+	degree  float64
+	joules  float64
+	held    [throttlingKinds]time.Duration // by power, heat, hardware's heat, power brake
+	until   time.Duration                  // it computes up to here
+	from    time.Duration                  // … since here
+	sampler *sampler                       // nil = nobody reads it
 }
 
 func newDevice(g GPU) *Device {

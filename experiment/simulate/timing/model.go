@@ -20,6 +20,7 @@ type Took struct {
 	Device time.Duration    // at the device's nominal clock
 	Memory float64          // share of Device that is bound by memory bandwidth, 0 … 1: a lower SM clock does not stretch it
 	Tail   time.Duration    // from the device's end to the completion: sampling, taking up the output
+	Gap    time.Duration    // from the completion to the next decision, where there is work: no part of the iteration itself
 	Mode   ledger.GraphMode // how the batch was launched
 	Padded int              // size of the batch with its padding; 0 = not padded
 }

@@ -21,6 +21,7 @@ type Calibrated struct {
 	x     []float64
 	place []int // of each kind, in its residuals; −1 before the first
 	fresh firsts
+	came  []bool // of each stall: it came with a first use
 }
 
 // meanBlock is how many residuals of a kind follow each other on average. On a real run they resemble each other over some
@@ -29,7 +30,7 @@ const meanBlock = 128
 
 // Model draws a model. Each engine needs one of its own.
 func (c *Calibration) Model(seed uint64) *Calibrated {
-	m := &Calibrated{c: c, rng: rand.New(rand.NewPCG(seed, 0x74696d65)), x: make([]float64, c.basis.len()), place: make([]int, len(c.kinds))}
+	m := &Calibrated{c: c, rng: rand.New(rand.NewPCG(seed, 0x74696d65)), x: make([]float64, c.basis.len()), place: make([]int, len(c.kinds)), came: make([]bool, len(c.stalls))}
 	for i := range m.place {
 		m.place[i] = -1
 	}
@@ -41,7 +42,7 @@ func (m *Calibrated) Iteration(_ time.Duration, s *Shape) Took {
 	k := m.c.kindOf(s)
 	residual := m.draw(k)
 	took := m.c.times(m.x, s, func(p int) float64 { return float64(m.c.kinds[k].residuals[p][residual]) })
-	for p, extra := range m.stalled(s) {
+	for p, extra := range m.stalls(s) {
 		took.add(p, extra)
 	}
 	return took
@@ -58,14 +59,19 @@ func (m *Calibrated) draw(k int) int {
 	return m.place[k]
 }
 
-// stalled is what stalls add to this iteration.
-func (m *Calibrated) stalled(s *Shape) (extra parts) {
-	fresh := m.fresh.of(s)
-	random := m.rng.IntN(max(m.c.Provenance.Rows, 1))
-	for i := range m.c.stalls {
-		if t := &m.c.stalls[i]; t.first&fresh != 0 || t.first == 0 && i == random {
-			for p := range extra {
-				extra[p] += t.extra[p]
+// stalls is what stalls add to this iteration.
+func (m *Calibrated) stalls(s *Shape) (extra parts) {
+	all := m.c.stalls
+	if i := m.rng.IntN(m.c.Provenance.Rows); i < len(all) && all[i].first == 0 {
+		extra = all[i].extra
+	}
+	if fresh := m.fresh.of(s); fresh != 0 {
+		for i := range all {
+			if all[i].first&fresh != 0 && !m.came[i] {
+				m.came[i] = true
+				for p := range extra {
+					extra[p] += all[i].extra[p]
+				}
 			}
 		}
 	}

@@ -1,6 +1,7 @@
 package timing
 
 import (
+	"math"
 	"time"
 
 	"github.com/whylate/whylate/ledger"
@@ -64,3 +65,20 @@ func (u Unit) String() string {
 	}
 	return "s"
 }
+
+// Faster is m on a device that is so many times as fast: 2 halves the device's time. The host stays as it is.
+func Faster(m Model, times float64) Model { return &faster{m, times} }
+
+type faster struct {
+	Model
+	times float64
+}
+
+func (f *faster) Iteration(at time.Duration, s *Shape) Took {
+	t := f.Model.Iteration(at, s)
+	t.Device = time.Duration(math.Round(float64(t.Device) / f.times))
+	return t
+}
+
+// Unit is that of the model.
+func (f *faster) Unit() Unit { return UnitOf(f.Model) }

@@ -41,7 +41,10 @@ type first uint32
 type firsts struct{ seen first }
 
 func (f *firsts) of(s *Shape) first {
-	var carried first
+	if s.Tokens == 0 {
+		return 0
+	}
+	carried := first(1 << ledger.WorkIterations)
 	for i, amount := range s.Work {
 		if amount > 0 {
 			carried |= 1 << i

@@ -1,6 +1,7 @@
 package timing
 
 import (
+	"math"
 	"time"
 
 	"github.com/whylate/whylate/ledger"
@@ -20,6 +21,7 @@ type Took struct {
 	Device time.Duration    // at the device's nominal clock
 	Memory float64          // share of Device that is bound by memory bandwidth, 0 … 1: a lower SM clock does not stretch it
 	Tail   time.Duration    // from the device's end to the completion: sampling, taking up the output
+	Gap    time.Duration    // from the completion to the next decision, where there is work: no part of the iteration itself
 	Mode   ledger.GraphMode // how the batch was launched
 	Padded int              // size of the batch with its padding; 0 = not padded
 }
@@ -63,3 +65,20 @@ func (u Unit) String() string {
 	}
 	return "s"
 }
+
+// Faster is m on a device that is so many times as fast: 2 halves the device's time. The host stays as it is.
+func Faster(m Model, times float64) Model { return &faster{m, times} }
+
+type faster struct {
+	Model
+	times float64
+}
+
+func (f *faster) Iteration(at time.Duration, s *Shape) Took {
+	t := f.Model.Iteration(at, s)
+	t.Device = time.Duration(math.Round(float64(t.Device) / f.times))
+	return t
+}
+
+// Unit is that of the model.
+func (f *faster) Unit() Unit { return UnitOf(f.Model) }

@@ -88,7 +88,6 @@ type Rank struct {
 	Version  string         // of vLLM
 	Settings map[string]any // as in its hello; see [simulate.FromHello]
 	Model    timing.Model   // its own: it keeps state
-	Gap      time.Duration  // from a completion to the next decision
 	Accept   float64        // that the model agrees with a speculated token whose predecessors it agreed with
 	GPUs     []GPU          // its tensor-parallel ranks; none = it computes on the host
 }

@@ -12,10 +12,9 @@ import (
 	"github.com/whylate/whylate/wire"
 )
 
-// What an engine's loop costs beside its iterations. Both are of the right order, no more is claimed.
+// What an engine's loop costs beside its iterations. The first is of the right order, no more is claimed.
 const (
 	takingUp = 30 * time.Microsecond // a request from the inbox
-	nothing  = 50 * time.Microsecond // an iteration that schedules nobody
 	yielding = time.Millisecond      // before the next decision, where somebody waits and nobody could be scheduled: vLLM sleeps so long
 )
 
@@ -334,11 +333,11 @@ func (e *Engine) decide(t time.Duration) *flight {
 		f.who = append(f.who, q)
 		e.add(&shape, m, q)
 	}
-	if f.took = (timing.Took{Host: nothing}); shape.Tokens > 0 {
+	if shape.Tokens > 0 {
 		shape.Work[ledger.WorkIterations] = 1
-		f.took = e.rank.Model.Iteration(t, &shape)
 		e.world.summary.Iterations++
 	}
+	f.took = e.rank.Model.Iteration(t, &shape)
 	e.launch(f, t+e.host(f.took.Host))
 	e.flights = append(e.flights, f)
 	if e.scheduling.heard() {
@@ -369,11 +368,11 @@ func (e *Engine) add(shape *timing.Shape, m *simulate.Member, q *sequence) {
 
 // launch gives an iteration to the devices: it is as slow as the slowest of them.
 func (e *Engine) launch(f *flight, at time.Duration) {
-	f.launched, f.start, f.end = at, at, at
+	f.launched, f.start = at, max(at, e.deviceEnd)
 	if len(f.Members) == 0 {
+		f.end = f.start + max(f.took.Device, 0)
 		return
 	}
-	f.start = max(at, e.deviceEnd)
 	longest := time.Duration(0)
 	f.own = f.own[:0]
 	for _, d := range e.devices {
@@ -444,7 +443,7 @@ func (e *Engine) complete() {
 	} else {
 		e.server.spare = append(e.server.spare, out)
 	}
-	next := returned + e.host(e.rank.Gap)
+	next := returned + e.host(f.took.Gap)
 	if len(f.Members) == 0 && len(e.flights) == 0 && e.scheduler.Running()+e.scheduler.Waiting() > 0 {
 		next = returned + yielding
 	}

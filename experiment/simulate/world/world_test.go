@@ -20,8 +20,13 @@ import (
 type linear struct{ base, token, sequence time.Duration }
 
 func (l linear) Iteration(_ time.Duration, s *timing.Shape) timing.Took {
+	took := timing.Took{Host: 200 * time.Microsecond, Tail: 100 * time.Microsecond, Gap: 200 * time.Microsecond, Mode: ledger.GraphFull}
+	if s.Tokens == 0 {
+		return took
+	}
 	prefill, decode := s.Work[ledger.WorkPrefillTokens], s.Work[ledger.WorkDecodeSeqs]
-	return timing.Took{Host: 200 * time.Microsecond, Device: l.base + time.Duration(prefill)*l.token + time.Duration(decode)*l.sequence, Tail: 100 * time.Microsecond, Mode: ledger.GraphFull}
+	took.Device = l.base + time.Duration(prefill)*l.token + time.Duration(decode)*l.sequence
+	return took
 }
 
 var plain = linear{5 * time.Millisecond, 20 * time.Microsecond, 50 * time.Microsecond}
@@ -74,7 +79,7 @@ func load(seed uint64, n int, every time.Duration, n1 bool) []experiment.Request
 
 // one is a world of one replica.
 func one(seed uint64, requests []experiment.Request, changes map[string]any) Config {
-	return Config{Seed: seed, Replicas: []Replica{{Name: "a", Front: DefaultFront, Ranks: []Rank{{Version: "0.32.0", Settings: settings(changes), Model: plain, Gap: 200 * time.Microsecond, Accept: 0.6}}}},
+	return Config{Seed: seed, Replicas: []Replica{{Name: "a", Front: DefaultFront, Ranks: []Rank{{Version: "0.32.0", Settings: settings(changes), Model: plain, Accept: 0.6}}}},
 		Workload: Requests(requests), Client: Client{Network: 300 * time.Microsecond}}
 }
 

@@ -39,7 +39,8 @@ type Engine struct {
 	spare     []*flight
 	iteration uint64
 	deviceEnd time.Duration // up to which the devices are busy
-	looping   bool          // the loop's next turn is planned
+	free      time.Duration // up to which the loop is busy with what it has taken up last
+	looping   bool          // its next turn is planned
 	leavers   bool          // somebody has finished since the last decision: the engine makes one more, to let go of it
 	turn      func()
 	finish    func()
@@ -233,7 +234,7 @@ func (e *Engine) abort(q *sequence) {
 
 func (e *Engine) wake() {
 	if !e.looping && len(e.flights) == 0 {
-		e.plan(e.world.now, e.turn)
+		e.plan(max(e.world.now, e.free), e.turn)
 	}
 }
 
@@ -409,6 +410,7 @@ func (e *Engine) complete() {
 	}
 	e.scheduler.Complete(&f.Decision)
 	returned := t + e.host(f.took.Tail)
+	e.free = returned
 	out := e.server.newBatch(float64(e.mono(returned)) / 1e9)
 	for i := range f.Members {
 		m, q := &f.Members[i], f.who[i]

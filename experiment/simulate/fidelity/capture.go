@@ -68,6 +68,7 @@ type run struct {
 	hello  wire.Hello
 	events []happening
 	given  map[uint32]*given
+	newest uint64 // decision
 	err    error
 }
 
@@ -89,8 +90,8 @@ type given struct {
 	simulate.Request
 	features ledger.Feature
 	seq      *simulate.Sequence
-	ready    uint64 // decision before which its grammar was ready; 0 = none
-	failed   bool   // it does not compile
+	ready    uint64 // decision before which its grammar was ready, or had failed; 0 = none
+	failed   bool
 }
 
 // Source implements [wire.Sink].
@@ -144,6 +145,7 @@ func (r *run) take(f wire.Frame) error {
 			r.events = append(r.events, happening{kind: f.Type, q: q})
 		}
 	case *wire.Scheduled:
+		r.newest = m.Iteration
 		r.events = append(r.events, happening{kind: f.Type, number: m.Iteration})
 	case *wire.Done:
 		r.done(m)
@@ -194,7 +196,9 @@ func (r *run) done(m *wire.Done) {
 		switch {
 		case q == nil:
 		case f.Reason == ledger.FinishError:
-			q.failed = q.Grammar && f.Output == 0
+			if q.failed = q.Grammar && f.Output == 0; q.failed { // the newest decision found it so, else an older one had
+				q.ready = r.newest
+			}
 		default:
 			q.Length = int(f.Output)
 		}
@@ -263,7 +267,9 @@ func (r *run) play(e *ledger.Engine, rules simulate.Rules, settings simulate.Set
 		switch h.kind {
 		case wire.TypeQueued:
 			if q := truth.enter(h.q.ID); q != nil && h.q.Grammar {
-				h.q.ready = readyAt(q)
+				if !h.q.failed {
+					h.q.ready = readyAt(q)
+				}
 				compiling = append(compiling, h.q)
 			}
 			if h.q.seq, err = s.Add(h.q.Request); err != nil {
@@ -275,13 +281,13 @@ func (r *run) play(e *ledger.Engine, rules simulate.Rules, settings simulate.Set
 			s.Reset()
 		case wire.TypeScheduled:
 			compiling = slices.DeleteFunc(compiling, func(q *given) bool {
-				switch {
-				case q.failed:
-					s.GrammarFailed(q.seq)
-				case q.ready != 0 && q.ready <= h.number:
-					s.GrammarReady(q.seq)
-				default:
+				if q.ready == 0 || q.ready > h.number {
 					return false
+				}
+				if q.failed {
+					s.GrammarFailed(q.seq)
+				} else {
+					s.GrammarReady(q.seq)
 				}
 				return true
 			})
@@ -301,6 +307,7 @@ func (r *run) play(e *ledger.Engine, rules simulate.Rules, settings simulate.Set
 			}
 			d := flight[0]
 			flight = flight[1:]
+			truth.done(h.number)
 			accept(d, h.accepted)
 			s.Complete(d)
 			if settings.Drafts > 0 && !settings.Asynchronous {
@@ -323,14 +330,13 @@ func accept(d *simulate.Decision, told []accepted) {
 	}
 }
 
-// readyAt is the decision before which a sequence's grammar was ready: the first that did not pass it over for that.
+// readyAt is the decision before which a sequence's grammar was ready: the one after the last that passed it over for that. Where none
+// did, it was ready before anybody asked.
 func readyAt(q *ledger.Sequence) uint64 {
-	ready := q.Join
+	ready := uint64(1)
 	for _, k := range q.Skips {
 		if k.Reason == ledger.SkipGrammar {
 			ready = k.Last + 1
-		} else if ready == 0 {
-			ready = k.First
 		}
 	}
 	return ready

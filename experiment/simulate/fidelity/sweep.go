@@ -1,6 +1,10 @@
 package fidelity
 
-import "github.com/whylate/whylate/ledger"
+import (
+	"slices"
+
+	"github.com/whylate/whylate/ledger"
+)
 
 // sweep goes through an engine's decisions in order, and says what each was. It looks only at who is live.
 type sweep struct {
@@ -14,7 +18,7 @@ type sweep struct {
 type place struct {
 	q      *ledger.Sequence
 	stint  int
-	before uint64 // computed before the next iteration of the stint
+	before uint64 // computed before its next iteration, as its engine counted then
 }
 
 func newSweep(e *ledger.Engine) *sweep {
@@ -62,10 +66,23 @@ func (s *sweep) at(n uint64) *Decided {
 	return d
 }
 
+// done takes the drafts that iteration n had rejected off what its members have computed: its engine knew of them no sooner.
+func (s *sweep) done(n uint64) {
+	for _, p := range s.live {
+		for i := min(p.stint, len(p.q.Stints)-1); i >= 0 && p.q.Stints[i].Last >= n; i-- {
+			if st := &p.q.Stints[i]; st.First <= n {
+				_, rejected := st.DraftsIn(n)
+				p.before -= uint64(rejected)
+			}
+		}
+	}
+}
+
 // share is a sequence's part of iteration n.
 func (p *place) share(n uint64) (Share, bool) {
 	for p.stint < len(p.q.Stints) && p.q.Stints[p.stint].Last < n {
-		if p.stint++; p.stint < len(p.q.Stints) {
+		last := p.q.Stints[p.stint].Last
+		if p.stint++; p.stint < len(p.q.Stints) && p.preempted(last, p.q.Stints[p.stint].First) {
 			p.before = uint64(p.q.Stints[p.stint].Before)
 		}
 	}
@@ -73,8 +90,13 @@ func (p *place) share(n uint64) (Share, bool) {
 		return Share{}, false
 	}
 	st := &p.q.Stints[p.stint]
-	drafts, rejected := st.DraftsIn(n)
+	drafts, _ := st.DraftsIn(n)
 	m := Share{Tokens: int(st.TokensIn(n)), Before: int(p.before), Drafts: int(drafts), Prompt: int(p.q.Prompt)}
-	p.before += uint64(m.Tokens) - uint64(rejected)
+	p.before += uint64(m.Tokens)
 	return m, true
+}
+
+// preempted reports whether the sequence lost its blocks between two of its stints.
+func (p *place) preempted(last, first uint64) bool {
+	return slices.ContainsFunc(p.q.Preemptions, func(x *ledger.Preemption) bool { return last < x.Iteration && x.Iteration <= first })
 }

@@ -1,13 +1,15 @@
 package world
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"testing"
 	"time"
 
 	"github.com/whylate/whylate/experiment"
-	"github.com/whylate/whylate/ledger"
+	"github.com/whylate/whylate/experiment/simulate/fidelity"
 )
 
 // random is a world of random settings, topology, clients and load.
@@ -111,4 +113,28 @@ func TestBooksBalanceInEveryWorld(t *testing.T) {
 	}
 }
 
-var _ ledger.Work
+// What a capture tells of a simulated engine is enough to decide again as it did.
+func TestDecisionsFollowFromTheCapture(t *testing.T) {
+	checked := 0
+	for seed := range uint64(30) {
+		c := random(seed)
+		for i := range c.Replicas {
+			for k := range c.Replicas[i].Ranks {
+				c.Replicas[i].Ranks[k].Settings["max_loras"] = json.Number("0")
+			}
+		}
+		all, err := fidelity.ReadCapture(bytes.NewReader(bytesOf(t, c, nil)), "world")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range all {
+			if r.Refused == "it made no decision" {
+				continue
+			}
+			if checked += r.Free.Decisions; r.Refused != "" || r.Free.Right != r.Free.Decisions || r.Free.Decisions == 0 {
+				t.Errorf("seed %d: %+v", seed, r)
+			}
+		}
+	}
+	t.Logf("%d decisions", checked)
+}

@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
-	"strings"
+
 	"testing"
 	"time"
 
@@ -167,5 +167,3 @@ func TestOneSeedGivesOneCapture(t *testing.T) {
 		t.Error("another seed gave the same capture")
 	}
 }
-
-var _ = strings.Contains

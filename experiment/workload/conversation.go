@@ -24,8 +24,16 @@ type Conversation struct {
 //
 // Each piece of a conversation is a run of its prefix, the answers as well. On a real engine the answers are other tokens than
 // those that a replay makes up for them, so its cache knows a prompt up to the last answer.
-func Converse(at Arrivals, o Conversation, end time.Duration, seed uint64) experiment.Source {
-	return &converse{at: at, o: o, end: end, seed: seed, under: make(map[string]*conversation)}
+func Converse(at Arrivals, o Conversation, end time.Duration, seed uint64) (experiment.Source, error) {
+	switch {
+	case o.Instructions < 0 || o.Instructions > experiment.MaxTokens:
+		return nil, fmt.Errorf("instructions of %d tokens: give 0 to %d", o.Instructions, experiment.MaxTokens)
+	case !(o.Turns >= 1 && o.Turns <= 1e6):
+		return nil, fmt.Errorf("%v turns: give 1 or more on average, such as 5", o.Turns)
+	case o.Think < 0:
+		return nil, fmt.Errorf("think time %v: give 0 or more", o.Think)
+	}
+	return &converse{at: at, o: o, end: end, seed: seed, under: make(map[string]*conversation)}, nil
 }
 
 type converse struct {

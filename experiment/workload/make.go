@@ -1,6 +1,7 @@
 package workload
 
 import (
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -33,8 +34,25 @@ type Retrieval struct {
 	Output       Distribution
 }
 
+func (o *Retrieval) check() error {
+	switch {
+	case o.Instructions < 0 || o.Instructions > experiment.MaxTokens:
+		return fmt.Errorf("instructions of %d tokens: give 0 to %d", o.Instructions, experiment.MaxTokens)
+	case o.Documents < 1 || o.Documents > 1e7:
+		return fmt.Errorf("%d documents: give 1 to 10000000", o.Documents)
+	case o.PerRequest < 1 || o.PerRequest > o.Documents || o.PerRequest > 1000:
+		return fmt.Errorf("%d documents in a request: give 1 to 1000, and not more than there are", o.PerRequest)
+	case !(o.Skew >= 0 && o.Skew <= 10):
+		return fmt.Errorf("skew %v: give 0 to 10, such as 1", o.Skew)
+	}
+	return nil
+}
+
 // Retrieve makes requests about shared documents. It has no end: cut it.
-func Retrieve(at Arrivals, o Retrieval, seed uint64) experiment.Stream {
+func Retrieve(at Arrivals, o Retrieval, seed uint64) (experiment.Stream, error) {
+	if err := o.check(); err != nil {
+		return nil, err
+	}
 	random := rand.New(rand.NewPCG(seed, forLengths))
 	total, upTo := 0.0, make([]float64, o.Documents)
 	for k := range upTo {
@@ -64,5 +82,5 @@ func Retrieve(at Arrivals, o Retrieval, seed uint64) experiment.Stream {
 		}
 		r.PromptTokens += o.Question.draw(random)
 		return r
-	})
+	}), nil
 }

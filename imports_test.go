@@ -28,7 +28,7 @@ var rows = [][]string{
 	{"agent/command"},
 	{"diagnose", "experiment", "objective"},
 	{"look"},
-	{"experiment/replay", "experiment/simulate"},
+	{"experiment/replay", "experiment/simulate", "experiment/workload"},
 	{"experiment/overhead"},
 	{"experiment/simulate/timing"},
 	{"export"},

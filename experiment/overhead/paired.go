@@ -3,7 +3,7 @@ package overhead
 import (
 	"math"
 
-	"gonum.org/v1/gonum/mathext"
+	"github.com/whylate/whylate/internal/student"
 )
 
 // MinPairs is how many pairs are needed before anything is said of them.
@@ -38,15 +38,8 @@ func IntervalOf(d []float64) Interval {
 	for _, v := range d {
 		squares += (v - mean) * (v - mean)
 	}
-	half := studentT(1-(1-confidence)/2, n-1) * math.Sqrt(squares/(n-1)/n)
+	half := student.Quantile(1-(1-confidence)/2, n-1) * math.Sqrt(squares/(n-1)/n)
 	return Interval{mean, mean - half, mean + half}
-}
-
-// studentT is the quantile p > ½ of Student's distribution with ν degrees of freedom: where ν/(ν+t²) is the quantile of the beta
-// distribution that has twice the upper tail.
-func studentT(p, freedom float64) float64 {
-	x := mathext.InvRegIncBeta(freedom/2, 0.5, 2*(1-p))
-	return math.Sqrt(freedom * (1 - x) / x)
 }
 
 // signFlip is the share of all ways to swap the arms within pairs that give a mean at least as far from zero: the exact two-sided p-value of

@@ -6,7 +6,7 @@ VERSION ?= 0.0.0-dev
 
 OLD ?=
 
-.PHONY: signals dist upgrade-test build test lint race fuzz bench bench-long probe-test probe-wheel probe-native scheduler-diff engine-env engine-smoke engine-test overhead blame fixture vectors openapi
+.PHONY: signals dist upgrade-test build test lint race fuzz bench bench-long probe-test probe-wheel probe-native scheduler-diff engine-env engine-smoke engine-test overhead blame whatif-proof fixture vectors openapi
 
 build:
 	go build -o whylate ./cmd/whylate
@@ -85,6 +85,10 @@ ONLY ?=
 REPEATS ?= 0
 blame:
 	go run ./internal/blame -only "$(ONLY)" -repeats $(REPEATS)
+# What the simulator predicts of a real engine's second half of a run, and of two changed settings, against what the engine does
+# (docs/fidelity.md). WHATIF_DIR keeps the captures, and judges again what lies there.
+whatif-proof:
+	go run ./internal/whatifproof
 # Real engines in every weather: four versions, cold starts, several servers and ranks, frozen and killed processes, slow clients, every
 # fault around the probe. About 30 minutes on two cores with the environments made (6 GB and 5 minutes each); as root, since it mounts
 # and changes users. SCENARIOS=kv,frozen plays those alone, on the last version; FIGURES=1 keeps the figures.

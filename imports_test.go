@@ -30,7 +30,8 @@ var rows = [][]string{
 	{"look"},
 	{"experiment/replay", "experiment/simulate", "experiment/workload"},
 	{"experiment/overhead"},
-	{"experiment/simulate/timing"},
+	{"experiment/simulate/timing", "experiment/simulate/fidelity"},
+	{"experiment/simulate/world"},
 	{"experiment/whatif"},
 	{"export"},
 	{"api"},
@@ -45,13 +46,13 @@ var rows = [][]string{
 }
 
 // anywhere may be imported by tests and by commands that are not shipped, and may import anything.
-var anywhere = []string{"internal/scenario", "internal/figure", "internal/engineproof", "internal/enginesmoke", "internal/enginetest", "internal/schedulerdiff", "internal/engineenv", "internal/blame", "internal/bench", "internal/overhead", "internal/licences", "internal/apptest", "internal/logtest", "internal/signalsgen", "store/storetest", "deploy"}
+var anywhere = []string{"internal/scenario", "internal/figure", "internal/engineproof", "internal/enginesmoke", "internal/enginetest", "internal/schedulerdiff", "internal/engineenv", "internal/blame", "internal/whatifproof", "internal/bench", "internal/overhead", "internal/licences", "internal/apptest", "internal/logtest", "internal/signalsgen", "store/storetest", "deploy"}
 
 // leaves import nothing of ours and may be imported by everybody.
 var leaves = []string{"internal/vfs", "internal/renew", "internal/process", "internal/student"}
 
 // standardOnly import nothing but the standard library and this module.
-var standardOnly = []string{"ledger", "account", "adapter/genai", "store", "ingest", "query", "diagnose", "api", "api/client", "experiment", "experiment/simulate", "experiment/simulate/timing"}
+var standardOnly = []string{"ledger", "account", "adapter/genai", "store", "ingest", "query", "diagnose", "api", "api/client", "experiment", "experiment/simulate", "experiment/simulate/timing", "experiment/simulate/fidelity", "experiment/simulate/world"}
 
 // never are packages that a package must not need, however far down: the agent runs beside engines and stays small.
 var never = map[string][]string{

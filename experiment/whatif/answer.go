@@ -23,6 +23,10 @@ type Question struct {
 	Set    []string       // changes, "setting=value"
 	Seeds  int            // simulations of each arm, at least 3; 0 = 8
 	Seed   uint64         // of the first; the others follow
+
+	Unchanged bool                       // nothing is changed: how far is the simulation from the capture?
+	Learn     func(n uint64) bool        // iterations that the iteration time is learned from; nil = all
+	Take      func(*ledger.Request) bool // requests that are played and measured; nil = all of the engine
 }
 
 // Answer is a prediction, and what it may be wrong by.
@@ -79,12 +83,19 @@ func Ask(ctx context.Context, q Question) (*Answer, error) {
 	case seeds < leastSeeds || seeds > mostSeeds:
 		return nil, fmt.Errorf("whatif: %d seeds: give %d to %d", seeds, leastSeeds, mostSeeds)
 	}
-	b := only(q.Book, q.Engine)
-	settings, changes, err := apply(q.Engine.Version, q.Engine.Settings, q.Set)
-	if err != nil {
-		return nil, err
+	b := only(q.Book, q.Engine, q.Take)
+	settings, changes := q.Engine.Settings, []Setting(nil)
+	if !q.Unchanged {
+		var err error
+		if settings, changes, err = apply(q.Engine.Version, q.Engine.Settings, q.Set); err != nil {
+			return nil, err
+		}
 	}
-	calibration, err := timing.Calibrate(q.Engine, func(uint64) bool { return true })
+	learn := q.Learn
+	if learn == nil {
+		learn = func(uint64) bool { return true }
+	}
+	calibration, err := timing.Calibrate(q.Engine, learn)
 	if err != nil {
 		return nil, err
 	}
@@ -100,7 +111,7 @@ func Ask(ctx context.Context, q Question) (*Answer, error) {
 		return nil, err
 	}
 	a := &Answer{Engine: q.Engine.ID.String(), Version: q.Engine.Version, Changes: changes, Requests: len(taken.Requests), LeftOut: taken.LeftOut, Seeds: seeds, Time: calibration.Provenance}
-	observed := outcomeOf(b, q.Engine)
+	observed := outcomeOf(b)
 	for _, m := range measures {
 		a.Figures = append(a.Figures, figure(m, observed, before, after))
 	}
@@ -108,11 +119,11 @@ func Ask(ctx context.Context, q Question) (*Answer, error) {
 	return a, nil
 }
 
-// only is the part of a book that is about one engine.
-func only(b *ledger.Book, e *ledger.Engine) *ledger.Book {
+// only is the part of a book that is about one engine, and the requests that are taken of it.
+func only(b *ledger.Book, e *ledger.Engine, take func(*ledger.Request) bool) *ledger.Book {
 	part := &ledger.Book{Engines: []*ledger.Engine{e}}
 	for _, r := range b.Requests {
-		if len(r.Sequences) > 0 && r.Sequences[0].Engine == e {
+		if len(r.Sequences) > 0 && r.Sequences[0].Engine == e && (take == nil || take(r)) {
 			part.Requests = append(part.Requests, r)
 		}
 	}

@@ -2,7 +2,6 @@ package whatif
 
 import (
 	"cmp"
-	"fmt"
 	"math"
 	"slices"
 	"time"
@@ -46,8 +45,8 @@ type outcome struct {
 }
 
 // outcomeOf measures a ledger.
-func outcomeOf(b *ledger.Book, e *ledger.Engine) *outcome {
-	o := &outcome{requests: len(b.Requests), preemptions: float64(len(e.Preemptions))}
+func outcomeOf(b *ledger.Book) *outcome {
+	o := &outcome{requests: len(b.Requests)}
 	var output, prompt, cached float64
 	first, last := int64(math.MaxInt64), int64(0)
 	for _, r := range b.Requests {
@@ -68,6 +67,7 @@ func outcomeOf(b *ledger.Book, e *ledger.Engine) *outcome {
 		first, last = min(first, a.From), max(last, a.To)
 		for _, q := range r.Sequences {
 			prompt, cached = prompt+float64(q.Prompt), cached+float64(q.Cached)
+			o.preemptions += float64(len(q.Preemptions))
 		}
 	}
 	o.queue /= float64(max(o.over, 1))
@@ -81,6 +81,15 @@ func outcomeOf(b *ledger.Book, e *ledger.Engine) *outcome {
 		slices.Sort(xs)
 	}
 	return o
+}
+
+// Observed are the figures of an answer, as a ledger shows them of one engine's requests: by their names, in nanoseconds where they are times.
+func Observed(b *ledger.Book, e *ledger.Engine, take func(*ledger.Request) bool) map[string]float64 {
+	o, figures := outcomeOf(only(b, e, take)), map[string]float64{}
+	for _, m := range measures {
+		figures[m.name] = m.of(o)
+	}
+	return figures
 }
 
 // quantile of sorted values, by the nearest rank; NaN of none.
@@ -104,7 +113,7 @@ type arm struct {
 // play runs the arm once.
 func (a *arm) play(seed uint64) (*outcome, error) {
 	book := ingest.New()
-	w, err := world.New(world.Config{Seed: seed, Recorder: world.NewFrames(book), Client: world.Client{Network: a.network}, Workload: world.Requests(a.requests),
+	w, err := world.New(world.Config{Seed: seed, Recorder: world.NewFrames(book), Client: world.Client{Network: a.network}, Workload: experiment.Open(experiment.Requests(a.requests)),
 		Replicas: []world.Replica{{Name: "whatif", Front: a.front, Ranks: []world.Rank{{Version: a.version, Settings: a.settings, Model: a.time.Model(seed)}}}}})
 	if err != nil {
 		return nil, err
@@ -112,11 +121,7 @@ func (a *arm) play(seed uint64) (*outcome, error) {
 	if _, err := w.Run(); err != nil {
 		return nil, err
 	}
-	b := book.Book()
-	if len(b.Engines) != 1 {
-		return nil, fmt.Errorf("whatif: the simulation shows %d engines", len(b.Engines))
-	}
-	return outcomeOf(b, b.Engines[0]), nil
+	return outcomeOf(book.Book()), nil
 }
 
 // frontOf is what a front end costs, as far as a ledger tells it: what it does not tell is [world.DefaultFront]'s.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/whylate/whylate/experiment"
+	"github.com/whylate/whylate/experiment/workload"
 	"github.com/whylate/whylate/ingest"
 	"github.com/whylate/whylate/wire"
 )
@@ -22,8 +23,7 @@ func (e *endless) Next() (experiment.Request, error) {
 
 func busy(requests int) Config {
 	c := one(1, nil, map[string]any{"max_num_seqs": 64, "max_num_scheduled_tokens": 2048, "num_gpu_blocks": 64 * 60})
-	c.Workload = &endless{most: requests}
-	c.Client.Users = 72
+	c.Workload = workload.Closed(&endless{most: requests}, 72, 0, 1)
 	return c
 }
 

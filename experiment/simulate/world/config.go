@@ -1,13 +1,10 @@
 package world
 
 import (
-	"encoding/json"
 	"fmt"
-	"io"
 	"time"
 
 	"github.com/whylate/whylate/experiment"
-	"github.com/whylate/whylate/experiment/simulate"
 	"github.com/whylate/whylate/experiment/simulate/timing"
 	"github.com/whylate/whylate/ledger"
 	"github.com/whylate/whylate/wire"
@@ -26,25 +23,6 @@ type Loser interface {
 	Lose(source int, m wire.Message) error
 }
 
-// Workload gives requests in order of time, then [io.EOF]. Only one is held at a time. *experiment.Reader is one.
-type Workload interface {
-	Next() (experiment.Request, error)
-}
-
-// Requests is a workload that is in memory.
-func Requests(all []experiment.Request) Workload { return &slice{all} }
-
-type slice struct{ rest []experiment.Request }
-
-func (s *slice) Next() (experiment.Request, error) {
-	if len(s.rest) == 0 {
-		return experiment.Request{}, io.EOF
-	}
-	r := s.rest[0]
-	s.rest = s.rest[1:]
-	return r, nil
-}
-
 // Config is a world before it begins. Durations that are 0 take no time.
 type Config struct {
 	Seed     uint64
@@ -55,7 +33,7 @@ type Config struct {
 	Replicas []Replica
 	Router   Router // nil = round robin
 	Client   Client
-	Workload Workload
+	Workload experiment.Source
 	Traits   func(*experiment.Request) Traits // nil = none has any
 	Sampling time.Duration                    // how often GPUs are read; 0 = never
 	Recorder Recorder                         // nil = nobody listens
@@ -94,7 +72,6 @@ type Rank struct {
 
 // Traits are what a workload's line does not say of a request.
 type Traits struct {
-	Priority   int
 	Adapter    int           // 0 = none
 	Length     int           // tokens after which its output ends by itself; 0 = never before output_tokens
 	Grammar    time.Duration // that its grammar takes to compile; 0 = it has none
@@ -105,8 +82,6 @@ type Traits struct {
 
 // Client is how clients behave.
 type Client struct {
-	Users   int           // closed loop: so many, each sends its next request when the last is over; 0 = open loop, each request at its time
-	Think   time.Duration // of a user between two requests, in the mean (exponential)
 	Network time.Duration // one way
 	Timeout time.Duration // of one attempt; 0 = none
 	Retries int           // after a time-out or a refusal
@@ -148,37 +123,11 @@ func (c *Client) validate() error {
 	for _, f := range []struct {
 		name  string
 		value int64
-	}{{"users", int64(c.Users)}, {"think", int64(c.Think)}, {"network", int64(c.Network)}, {"timeout", int64(c.Timeout)}, {"retries", int64(c.Retries)},
+	}{{"network", int64(c.Network)}, {"timeout", int64(c.Timeout)}, {"retries", int64(c.Retries)},
 		{"backoff", int64(c.Backoff)}, {"read", int64(c.Read)}, {"buffer", int64(c.Buffer)}} {
 		if f.value < 0 {
 			return fmt.Errorf("world: client: %s: %d: it cannot be negative", f.name, f.value)
 		}
 	}
 	return nil
-}
-
-// settingsOf reads an engine's rules and settings from its hello's, and refuses what would never end: a pool that one sequence of full
-// length does not fit into. The engine itself refuses to start then, too.
-func settingsOf(k *Rank) (simulate.Rules, simulate.Settings, error) {
-	rules, s, err := simulate.FromHello(k.Version, k.Settings)
-	if err != nil {
-		return rules, s, err
-	}
-	if fits := (s.Blocks - 1) * s.BlockSize; s.MaxLength > fits {
-		return rules, s, fmt.Errorf("world: num_gpu_blocks = %d: the pool holds %d tokens, and a sequence may have max_model_len = %d: raise the one or lower the other", s.Blocks, fits, s.MaxLength)
-	}
-	return rules, s, nil
-}
-
-// DefaultSettings are a hello's settings of a vLLM that was started with its defaults on a large GPU: change what the engine at hand has
-// otherwise.
-func DefaultSettings() map[string]any {
-	n := func(text string) json.Number { return json.Number(text) }
-	return map[string]any{
-		"scheduler": "Scheduler", "model": "simulated", "served_model": "simulated", "policy": "fcfs", "enable_chunked_prefill": true,
-		"enable_prefix_caching": true, "scheduler_reserve_full_isl": true, "async_scheduling": false, "max_model_len": n("8192"),
-		"max_num_seqs": n("256"), "max_num_batched_tokens": n("8192"), "max_num_scheduled_tokens": n("8192"), "block_size": n("16"),
-		"hash_block_size": n("16"), "num_gpu_blocks": n("16384"), "kv_cache_groups": n("1"), "long_prefill_token_threshold": n("0"),
-		"watermark_blocks": n("0"), "num_speculative_tokens": n("0"), "tensor_parallel_size": n("1"), "pipeline_parallel_size": n("1"),
-	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/whylate/whylate/experiment"
 	"github.com/whylate/whylate/experiment/simulate/fidelity"
+	"github.com/whylate/whylate/experiment/workload"
 )
 
 // random is a world of random settings, topology, clients and load.
@@ -36,7 +37,13 @@ func random(seed uint64) Config {
 		changes["max_num_scheduled_tokens"] = 1024 // else a long prompt waits for ever
 	}
 	versions := []string{"0.20.2", "0.24.0", "0.30.0", "0.32.0"}
-	c := one(seed, load(seed, 120, time.Duration(1+rng.IntN(60))*time.Millisecond, true), changes)
+	requests := load(seed, 120, time.Duration(1+rng.IntN(60))*time.Millisecond, true)
+	for i := range requests {
+		if maybe(3) {
+			requests[i].Priority = rng.IntN(5)
+		}
+	}
+	c := one(seed, requests, changes)
 	rank := c.Replicas[0].Ranks[0]
 	rank.Version = versions[rng.IntN(4)]
 	if maybe(2) {
@@ -53,7 +60,7 @@ func random(seed uint64) Config {
 	}
 	c.Router = []Router{RoundRobin(), LeastLoaded(), PrefixAware(1000, 4)}[rng.IntN(3)]
 	if maybe(3) {
-		c.Client.Users, c.Client.Think = 1+rng.IntN(12), 50*time.Millisecond
+		c.Workload = workload.Closed(experiment.Requests(requests), 1+rng.IntN(12), 50*time.Millisecond, seed)
 	}
 	if maybe(3) {
 		c.Client.Timeout, c.Client.Retries, c.Client.Backoff = time.Duration(200+rng.IntN(3000))*time.Millisecond, rng.IntN(3), 100*time.Millisecond
@@ -63,9 +70,6 @@ func random(seed uint64) Config {
 	}
 	c.Traits = func(r *experiment.Request) Traits {
 		var t Traits
-		if r.PromptTokens%3 == 0 {
-			t.Priority = r.PromptTokens % 5
-		}
 		switch r.PromptTokens % 7 {
 		case 0:
 			t.Grammar, t.BadGrammar = time.Duration(r.OutputTokens)*time.Millisecond, r.OutputTokens%4 == 0

@@ -19,6 +19,7 @@ var rows = [][]string{
 	{"wire", "account", "adapter", "metrics"},
 	{"adapter/vllm", "adapter/sglang", "adapter/trtllm", "adapter/tgi", "adapter/llamacpp", "adapter/dynamo", "adapter/litellm", "adapter/dcgm", "adapter/genai"},
 	{"adapter/dialects"},
+	{"metrics/native"},
 	{"store", "metrics/promapi", "metrics/rollup"},
 	{"store/embedded"},
 	{"ingest", "query"},

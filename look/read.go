@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -41,7 +42,7 @@ func Read(ctx context.Context, inputs []Input, o Options) (*Scene, error) {
 	}
 	r.tracks.Assemble()
 	r.scene.Tracks = append(r.tracks.All, r.scene.Tracks...)
-	r.understand()
+	r.scene.understand()
 	if len(r.spans) > 0 {
 		r.scene.Traces = genai.Calls(r.spans)
 	}
@@ -201,11 +202,26 @@ func (r *reader) queries(source, text string) {
 	}
 }
 
+// Of is the scene of series that were read elsewhere.
+func Of(tracks []*adapter.Track, now time.Time) *Scene {
+	s := &Scene{Tracks: tracks, now: now}
+	s.understand()
+	return s
+}
+
 // understand lets the adapters read what is theirs.
-func (r *reader) understand() {
-	r.scene.Readings = dialects.Read(r.scene.Tracks)
-	loneRanks(r.scene.Readings)
-	r.scene.Readings = adapter.Best(r.scene.Readings)
+func (s *Scene) understand() {
+	all := dialects.Read(s.Tracks)
+	loneRanks(all)
+	s.Readings = adapter.Best(slices.Clone(all))
+	if len(s.Readings) == len(all) {
+		return
+	}
+	best := map[*adapter.Reading]bool{}
+	for _, r := range s.Readings {
+		best[r] = true
+	}
+	s.outdone = slices.DeleteFunc(all, func(r *adapter.Reading) bool { return best[r] })
 }
 
 // loneRanks forgets the rank of an engine that has no other: a number for which there is no second says nothing.

@@ -21,7 +21,11 @@ type Scene struct {
 	Traces     *genai.View  // nil where there are none
 	Logs       []*Log       // of vLLM and SGLang
 
-	now time.Time // when it is looked at; zero where that is not known
+	Host string                        // on which addresses of the loopback were read; "" = not known
+	Came func(*adapter.Track) []string // by which ways a series came; nil = by the file or address that was read
+	now  time.Time                     // when it is looked at; zero where that is not known
+
+	outdone []*adapter.Reading // that say again under another name what better ones say
 
 	invalid map[*adapter.Reading]string // readings that are no evidence, and why
 	gpus    []*device                   // whom readings of GPUs are about, once they have been gathered

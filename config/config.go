@@ -15,6 +15,7 @@ type Config struct {
 	Metrics    Metrics
 	Objectives Objectives
 	Scrape     Scrape
+	Identity   Identity
 	OTLP       OTLP
 	Agent      Agent
 	Export     Export

@@ -90,11 +90,12 @@ func (j *joiner) shared(things []int) bool {
 	return false
 }
 
-// contradict is an attribute that names one thing and that both have, differently.
+// contradict is an attribute that names one thing and that both have, differently. An engine has several processes: that two sources name
+// different ones is none.
 func (j *joiner) contradict(a, b int) Attr {
 	for _, x := range slices.Concat(certain, []Attr{Host, Model}) {
 		va, vb := j.Things[a].Value(x).Value, j.Things[b].Value(x).Value
-		if va != "" && vb != "" && va != vb {
+		if va != "" && vb != "" && va != vb && x != Process {
 			return x
 		}
 	}

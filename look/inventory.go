@@ -46,12 +46,12 @@ type Missing struct {
 
 // Unused is a native metric that no signal is made of.
 type Unused struct {
-	Family    string   `json:"family"`
-	Targets   int      `json:"targets"`
-	Series    int      `json:"series"`                       // what it costs whoever keeps it
-	PerSecond float64  `json:"samples_per_second,omitempty"` // 0 = not known
-	Bytes     int64    `json:"bytes,omitempty"`              // on a server's disk while samples are kept, estimated; 0 = not known
-	Came      []string `json:"came,omitempty"`               // to a server, by which ways
+	Family      string   `json:"family"`
+	Targets     int      `json:"targets"`
+	Series      int      `json:"series"`                       // what it costs whoever keeps it
+	PerSecond   float64  `json:"samples_per_second,omitempty"` // 0 = not known
+	BytesPerDay int64    `json:"bytes_per_day,omitempty"`      // on a server's disk, estimated; 0 = not known
+	Came        []string `json:"came,omitempty"`               // to a server, by which ways
 }
 
 // TakeInventory lists what a scene's sources send. It judges the scene first: what is no evidence is said to be none.
@@ -157,7 +157,7 @@ func unused(s *Scene) []Unused {
 	targets := map[string]map[string]bool{}
 	intervals := map[string]time.Duration{}
 	for _, t := range s.Tracks {
-		if used[t.Family] || registered(t.Family) || strings.HasSuffix(t.Family, "_created") { // when a counter began: of use, but none of its own
+		if used[t.Family] || registered(t.Family) || strings.HasSuffix(t.Family, "_created") || t.Family == "up" || strings.HasPrefix(t.Family, "scrape_") { // when a counter began, how a scrape went: of use, but none of its own
 			continue
 		}
 		u := found[t.Family]

@@ -47,13 +47,22 @@ func (s *Scene) scraped() (things []identity.Thing) {
 		}
 		says := (*identity.Says)(&things[i].Says)
 		place(says, r.Labels)
-		says.Address(w.Target, s.Host, "target")
-		if s.Host != "" && identity.Loopback(w.Target) {
-			says.Add(identity.Host, identity.Short(s.Host), "read over the loopback")
+		local := s.local(&r.Track)
+		says.Address(w.Target, local, "target")
+		if local != "" {
+			says.Host(local, "read over the loopback")
 		}
 		says.Add(identity.Model, w.Model, modelLabel(r.Labels))
 	}
 	return things
+}
+
+// local is the host over whose loopback a series was read, "" where it was not, or that is not known.
+func (s *Scene) local(t *adapter.Track) string {
+	if s.Host != "" && s.Came != nil && identity.Loopback(t.Target) && slices.Equal(s.Came(t), []string{"scrape"}) {
+		return s.Host
+	}
+	return ""
 }
 
 // gateways are producers that pass requests on.

@@ -21,7 +21,7 @@ type Scene struct {
 	Traces     *genai.View  // nil where there are none
 	Logs       []*Log       // of vLLM and SGLang
 
-	Host string                        // on which addresses of the loopback were read; "" = not known
+	Host string                        // whose loopback what was scraped may have been read over; "" = not known
 	Came func(*adapter.Track) []string // by which ways a series came; nil = by the file or address that was read
 	now  time.Time                     // when it is looked at; zero where that is not known
 

@@ -47,6 +47,9 @@ var names = func() *labels.Matcher {
 
 func quote(name string) string { return strings.ReplaceAll(name, ".", `\.`) }
 
+// Reader makes tracks of the series of a time.
+type Reader func(ctx context.Context, from storage.Queryable, since, till time.Time) ([]*adapter.Track, error)
+
 // Registered makes tracks of the registered native series of a time, with all their samples.
 func Registered(ctx context.Context, from storage.Queryable, since, till time.Time) ([]*adapter.Track, error) {
 	return read(ctx, from, since, till, names, func(labels.Labels) bool { return true })

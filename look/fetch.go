@@ -210,7 +210,14 @@ const (
 	coarseSteps = 24
 )
 
-// history reads what a Prometheus, or whoever speaks its API, has of the registered signals. It is errNoPrometheus where there is none.
+// ErrNothingKnown says that a Prometheus answers and has no metric of the registry.
+var ErrNothingKnown = errors.New("none of an engine, a gateway or a GPU that is known")
+
+// below is where whylate and others keep Prometheus's API, if not at the root.
+const below = "/prometheus"
+
+// history reads what a Prometheus, or whoever speaks its API there or [below], has of the registered signals. It is errNoPrometheus where there is
+// none.
 func (a Address) history(ctx context.Context, w Watching) ([]Input, error) {
 	u, err := a.parse()
 	if err != nil {
@@ -226,6 +233,10 @@ func (a Address) history(ctx context.Context, w Watching) ([]Input, error) {
 	}
 	b, err := a.get(ctx, base+"/api/v1/label/__name__/values", w)
 	var not *status
+	if errors.As(err, &not) && not.code == http.StatusNotFound && !strings.HasSuffix(base, below) {
+		base += below
+		b, err = a.get(ctx, base+"/api/v1/label/__name__/values", w)
+	}
 	switch {
 	case errors.As(err, &not):
 		return nil, errNoPrometheus
@@ -255,7 +266,7 @@ func (a Address) history(ctx context.Context, w Watching) ([]Input, error) {
 		inputs = append(inputs, Input{Name: name + " at " + u.Host, Target: u.Host, Open: func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(b)), nil }})
 	}
 	if len(inputs) == 0 {
-		return nil, fmt.Errorf("%s has %d metrics, none of an engine, a gateway or a GPU that is known", u.Redacted(), len(answer.Data))
+		return nil, fmt.Errorf("%s has %d metrics, %w", u.Redacted(), len(answer.Data), ErrNothingKnown)
 	}
 	return inputs, nil
 }

@@ -13,6 +13,7 @@ import (
 
 // Report is what a look shows: what is there, the four paths, what is certain, and what to do next.
 type Report struct {
+	Recorded *Recorded   `json:"recorded,omitempty"` // of the whylate server that was asked
 	Found    []Found     `json:"found"`
 	Paths    []PathState `json:"paths"`
 	Facts    []Fact      `json:"facts"`
@@ -36,7 +37,7 @@ type Found struct {
 
 // Judge makes the report of a scene.
 func Judge(s *Scene) *Report {
-	r := &Report{Found: found(s), Facts: judge(s), Traces: s.Traces}
+	r := &Report{Recorded: s.Recorded, Found: found(s), Facts: judge(s), Traces: s.Traces}
 	offerWaits(s)
 	r.Paths = paths(s, r.Facts)
 	for _, src := range s.Sources {
@@ -95,6 +96,10 @@ func with(list []string, s string) []string {
 func next(s *Scene, r *Report) string {
 	watched := slices.ContainsFunc(s.Readings, func(r *adapter.Reading) bool { return len(r.Points) > 1 || len(r.Hists) > 1 })
 	switch {
+	case r.Recorded != nil && r.Recorded.Slowest != "":
+		return fmt.Sprintf("'whylate explain %s' says who shared its iterations, and why it waited.", exposition.Printable(r.Recorded.Slowest, 60))
+	case r.Recorded != nil && len(r.Found) == 0:
+		return "The server has neither series nor requests of that time: 'whylate doctor' says why that may be."
 	case len(r.Found) == 0 && r.Traces == nil:
 		return "No engine, gateway or GPU was recognised. 'whylate look http://HOST:PORT/metrics' reads an engine itself."
 	case len(s.Readings) == 0 && len(s.Logs) > 0:
@@ -108,6 +113,9 @@ func next(s *Scene, r *Report) string {
 // Text prints the report for a terminal of that many columns.
 func (r *Report) Text(w io.Writer, columns int) error {
 	p := &printer{w: w, columns: max(columns, 60)}
+	if r.Recorded != nil {
+		p.row("asked", exposition.Printable(r.Recorded.Server, 80)+": "+r.Recorded.String())
+	}
 	for _, f := range r.Found {
 		var of []string
 		if len(f.Models) > 0 {

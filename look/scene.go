@@ -2,12 +2,14 @@ package look
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"time"
 
 	"github.com/whylate/whylate/adapter"
 	"github.com/whylate/whylate/adapter/genai"
 	"github.com/whylate/whylate/adapter/trtllm"
+	"github.com/whylate/whylate/exposition"
 )
 
 // Scene is everything that was read.
@@ -20,6 +22,7 @@ type Scene struct {
 	Iterations []Iterations // statistics of TensorRT-LLM
 	Traces     *genai.View  // nil where there are none
 	Logs       []*Log       // of vLLM and SGLang
+	Recorded   *Recorded    // what a whylate server has of requests; nil where none was asked
 
 	Host string                        // whose loopback what was scraped may have been read over; "" = not known
 	Came func(*adapter.Track) []string // by which ways a series came; nil = by the file or address that was read
@@ -38,6 +41,33 @@ type Source struct {
 	Target   string   // whom it speaks of, where it is one
 	Kind     string   // what it was recognised as
 	Problems []string // what of it could not be taken
+}
+
+// Recorded is what a whylate server tells of requests beside its series.
+type Recorded struct {
+	Server   string        `json:"server"` // its address
+	Over     time.Duration `json:"over_ns"`
+	Requests int           `json:"requests"`
+	Slowest  string        `json:"slowest,omitempty"` // the request that waited longest for its first token; "" where none has one
+	TTFT     int64         `json:"slowest_ttft_ns,omitempty"`
+}
+
+func (r *Recorded) String() string {
+	text := fmt.Sprintf("%s of the last %s", plural(r.Requests, "request", "requests"), r.over())
+	if r.Slowest != "" {
+		text += fmt.Sprintf(", the longest wait for a first token %s (%s)", seconds(time.Duration(r.TTFT).Seconds()), exposition.Printable(r.Slowest, 60))
+	}
+	return text
+}
+
+func (r *Recorded) over() string {
+	switch d := r.Over; {
+	case d == time.Hour:
+		return "hour"
+	case d%time.Hour == 0:
+		return fmt.Sprintf("%d hours", d/time.Hour)
+	}
+	return seconds(r.Over.Seconds())
 }
 
 // Iterations are what one target's statistics say of its iterations.

@@ -63,9 +63,10 @@ func (s *Server) joined(ctx context.Context) (*joined, error) {
 			return nil, err
 		}
 		replicas, things := s.replicas()
-		things = slices.Concat(things, look.Things(scene), s.callers.things(s.live(), s.set.Now()))
+		calls, shifts := s.liveView()
+		things = slices.Concat(things, look.Things(scene), s.callers.things(calls, s.set.Now()))
 		j := &joined{replicas: replicas, targets: map[string][]string{}, engines: map[string][]string{},
-			Identities: api.Identities{Joined: *identity.Join(things, s.set.Aliases...), Clocks: api.ShiftsOf(s.shifts())}}
+			Identities: api.Identities{Joined: *identity.Join(things, s.set.Aliases...), Clocks: api.ShiftsOf(shifts)}}
 		j.relate()
 		return j, nil
 	})
@@ -94,15 +95,6 @@ func (s *Server) series() *metrics.DB {
 		return nil
 	}
 	return s.set.Series()
-}
-
-// shifts are those between clocks that spans have told of.
-func (s *Server) shifts() []genai.Shift {
-	t := s.spans.traces
-	t.mu.Lock()
-	clk := t.clocks.Clone()
-	t.mu.Unlock()
-	return clk.Proven()
 }
 
 // relate says for each replica where metrics of it are read.

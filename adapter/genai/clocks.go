@@ -197,8 +197,8 @@ func (s Shift) flip() Shift {
 	return s
 }
 
-// Proven lists the shifts between clocks that are known to differ; the reference is the clock that more often asked.
-func (c *Clocks) Proven() (out []Shift) {
+// proven lists the shifts between clocks that are known to differ; the reference is the clock that more often asked.
+func (c *Clocks) proven() (out []Shift) {
 	for p, list := range c.shifts {
 		for _, s := range list {
 			if s.Proven() && s.High != math.MaxInt64 && s.Low != -math.MaxInt64 {

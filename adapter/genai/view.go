@@ -209,7 +209,7 @@ func (v *View) finish(clk *Clocks, batches map[batchKey]*Batch) {
 		v.Denom.add(c.Threshold)
 	}
 	v.Denom.settle()
-	v.Shifts = clk.Proven()
+	v.Shifts = clk.proven()
 	v.Notes = append(v.Notes, clk.clash...)
 	for _, b := range batches {
 		v.Batches = append(v.Batches, *b)

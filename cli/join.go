@@ -143,6 +143,9 @@ func because(l identity.Link) string {
 		how = "only likely"
 	}
 	text := fmt.Sprintf("%s: %s %s (%s; %s)", how, l.Attr, l.Value, l.FromA, l.FromB)
+	if l.Attr == identity.Told {
+		text = "told: " + l.Value
+	}
 	if l.Disagree != "" {
 		text += fmt.Sprintf("; but they differ in %s", l.Disagree)
 	}

@@ -54,7 +54,7 @@ func (e *env) printArriving(l *api.SignalList) {
 		t.end()
 	}
 	if n := len(l.Refused); n > 0 {
-		fmt.Fprintf(e.out, "\nNot let in as it was (%d kinds; the most frequent first)\n", n)
+		fmt.Fprintln(e.out, "\nNot let in as it was (the most frequent first)")
 		t := e.table("METRIC", "LABEL", "SAMPLES", "SUCH AS", "WHY")
 		for _, r := range l.Refused[:min(n, refusedShown)] {
 			t.row(cmp.Or(r.Metric, "-"), cmp.Or(r.Label, "-"), fmt.Sprint(r.Count), cmp.Or(r.Example, "-"), r.Why)

@@ -60,8 +60,8 @@ func Registered(ctx context.Context, from storage.Queryable, since, till time.Ti
 func Sight(ctx context.Context, from storage.Queryable, since, till time.Time) ([]*adapter.Track, error) {
 	type family struct{ target, name string }
 	seen := map[family]bool{}
-	any := labels.MustNewMatcher(labels.MatchNotEqual, labels.MetricName, "")
-	return read(ctx, from, since, till, any, func(ls labels.Labels) bool {
+	all := labels.MustNewMatcher(labels.MatchNotEqual, labels.MetricName, "")
+	return read(ctx, from, since, till, all, func(ls labels.Labels) bool {
 		name := ls.Get(labels.MetricName)
 		if names.Matches(name) {
 			return true

@@ -60,9 +60,10 @@ func TestServeScrapes(t *testing.T) {
 		b, _ := io.ReadAll(resp.Body)
 		return string(b)
 	}
-	if got := ask("query?query=" + url.QueryEscape(`count({__name__=~"vllm:.+",rack="r7"})`)); !strings.Contains(got, `"success"`) || strings.Contains(got, `"result":[]`) {
-		t.Error(got)
-	}
+	until(t, func() bool { // a target is up a moment before its samples are there
+		got := ask("query?query=" + url.QueryEscape(`count({__name__=~"vllm:.+",rack="r7"})`))
+		return strings.Contains(got, `"success"`) && !strings.Contains(got, `"result":[]`)
+	})
 	if got := ask("targets"); !strings.Contains(got, `"scrapePool":"vllm"`) || !strings.Contains(got, engine.URL+"/metrics") {
 		t.Error(got)
 	}

@@ -100,6 +100,23 @@ func TestJoin(t *testing.T) {
 	}
 }
 
+// A thousand engines of two sources with eight GPUs each are joined in the time that somebody waits for an answer.
+func BenchmarkJoin(b *testing.B) {
+	var things []identity.Thing
+	for i := range 1000 {
+		h := host(fmt.Sprintf("gpu-%d", i))
+		things = append(things, thing(identity.Engine, "probe", fmt.Sprint("p", i), h), thing(identity.Engine, "metrics", fmt.Sprint("m", i), h, pod("p", fmt.Sprint("e", i)), model("llama")))
+		for k := range 8 {
+			things = append(things, thing(identity.Device, "dcgm", fmt.Sprint("d", i, k), attr(identity.UUID, fmt.Sprint("GPU-", i, "-", k)), pod("p", fmt.Sprint("e", i))))
+		}
+	}
+	for b.Loop() {
+		if j := identity.Join(things); len(j.Groups) != 1000 || len(j.Links) != 9000 {
+			b.Fatal(len(j.Groups), len(j.Links))
+		}
+	}
+}
+
 // What somebody tells joins for certain, even what contradicts itself; what names nothing is said.
 func TestAliases(t *testing.T) {
 	const e = identity.Engine

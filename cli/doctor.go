@@ -31,7 +31,8 @@ func (e *env) doctor() *cobra.Command {
 		Short: "Say why records are missing, and which line to change",
 		Long: `Look at this host and at the server for what keeps records from coming: rings that cannot be read, engines whose plugin is filtered
 out, a front end that the probe does not see, an engine whose own metrics move while no record comes, clocks that are apart, a
-disk that fills, gaps by cause. Each finding says what to change. Exit status 1 if anything is wrong.`,
+disk that fills, gaps by cause. And at what else a server is sent: nothing that is read, engines that one source knows and another does not, objectives
+that no bucket can see, records and series that contradict each other, one thing under two names. Each finding says what to change. Exit status 1 if anything is wrong.`,
 		Example: `  whylate doctor
   whylate doctor --metrics http://127.0.0.1:8000/metrics`,
 		Args: args(0, 0, "no arguments"),
@@ -299,6 +300,7 @@ func (d *doctor) server(ctx context.Context) {
 		d.wrong("probe", "compare the engine's version with what the probe supports (probes/vllm/README.md)", "%s", n)
 	}
 	d.disk(o.Storage)
+	d.arriving(ctx, svc)
 	for _, f := range o.Faults {
 		d.wrong("server", cmp.Or(f.Remedy, "the server's log has more"), "%s failed %d times, last %s: %s", f.What, f.Count, diagnose.Clock(f.At), f.Last)
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/model/value"
 	"github.com/prometheus/prometheus/storage"
@@ -42,7 +43,7 @@ var names = func() *labels.Matcher {
 	for i, a := range alternatives {
 		alternatives[i] = quote(a)
 	}
-	return labels.MustNewMatcher(labels.MatchRegexp, labels.MetricName, strings.Join(slices.Compact(alternatives), "|"))
+	return labels.MustNewMatcher(labels.MatchRegexp, model.MetricNameLabel, strings.Join(slices.Compact(alternatives), "|"))
 }()
 
 func quote(name string) string { return strings.ReplaceAll(name, ".", `\.`) }
@@ -60,9 +61,9 @@ func Registered(ctx context.Context, from storage.Queryable, since, till time.Ti
 func Sight(ctx context.Context, from storage.Queryable, since, till time.Time) ([]*adapter.Track, error) {
 	type family struct{ target, name string }
 	seen := map[family]bool{}
-	all := labels.MustNewMatcher(labels.MatchNotEqual, labels.MetricName, "")
+	all := labels.MustNewMatcher(labels.MatchNotEqual, model.MetricNameLabel, "")
 	return read(ctx, from, since, till, func(ls labels.Labels) bool {
-		name := ls.Get(labels.MetricName)
+		name := ls.Get(model.MetricNameLabel)
 		if names.Matches(name) {
 			return true
 		}
@@ -95,7 +96,7 @@ func read(ctx context.Context, from storage.Queryable, since, till time.Time, sa
 	for set.Next() {
 		s := set.At()
 		ls := s.Labels()
-		track, put, none := ts.Series(ls.Get(instance), ls.Get(labels.MetricName), native(ls))
+		track, put, none := ts.Series(ls.Get(instance), ls.Get(model.MetricNameLabel), native(ls))
 		track.Series++
 		if !samples(ls) {
 			continue
@@ -123,7 +124,7 @@ func read(ctx context.Context, from storage.Queryable, since, till time.Time, sa
 
 func native(ls labels.Labels) (out exposition.Labels) {
 	ls.Range(func(l labels.Label) {
-		if l.Name != labels.MetricName {
+		if l.Name != model.MetricNameLabel {
 			out = append(out, exposition.Label{Name: l.Name, Value: l.Value})
 		}
 	})

@@ -72,6 +72,9 @@ type doctor struct {
 	wait    time.Duration
 	proc    string
 	found   []Complaint
+
+	ringless bool // there is no directory of rings
+	series   bool // arrive at the server
 }
 
 func (d *doctor) ok(check, text string, args ...any) {
@@ -87,7 +90,16 @@ func (d *doctor) examine(ctx context.Context) []Complaint {
 	d.processes()
 	d.engineMoves(ctx, before)
 	d.server(ctx)
+	if d.ringless {
+		d.found = slices.Insert(d.found, 0, d.noRings())
+	}
 	return d.found
+}
+
+// noRings tells that no probe has written on this host, which is wrong where nothing comes any other way.
+func (d *doctor) noRings() Complaint {
+	return Complaint{Check: "rings", Wrong: !d.series, Text: d.rings + " does not exist: no engine with the probe has written on this host",
+		Remedy: "start an engine with the probe (pip install whylate-vllm in its environment), or name its directory with --ring-dir; in a container, mount the same volume there"}
 }
 
 // readRings opens every ring of this host and says which cannot be read. It returns how many records each has.
@@ -96,8 +108,7 @@ func (d *doctor) readRings() map[string]uint64 {
 	entries, err := os.ReadDir(d.rings)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		d.wrong("rings", "start an engine with the probe (pip install whylate-vllm in its environment), or name its directory with --ring-dir; in a container, mount the same volume there",
-			"%s does not exist: no engine with the probe has written on this host", d.rings)
+		d.ringless = true
 		return written
 	case err != nil:
 		d.wrong("rings", "run whylate as the engine's user, or in its group", "%s cannot be read: %v", d.rings, err)

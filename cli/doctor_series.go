@@ -27,6 +27,7 @@ func (d *doctor) arriving(ctx context.Context, svc api.Service) {
 		d.ok("series", "could not be looked at: %v", err)
 		return
 	}
+	d.series = len(list.Arrives)+len(list.Unused) > 0
 	targets := d.scraping(ctx, svc, list)
 	d.facts(list)
 	j, err := o.Identities(ctx)

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -63,7 +64,7 @@ func TestServeObserves(t *testing.T) {
 		{[]string{"signals", "join", "--server", server}, []string{"vLLM at " + target, "alias nobody = vLLM at " + target + ": 0 things are called nobody"}},
 		{[]string{"look", "--server", server}, []string{"asked", server + ": 0 requests of the last hour", "vLLM", "1 target", "next"}},
 		{[]string{"look", server, "--for", "0", "--history", "10m"}, []string{"vLLM", "1 target"}},
-		{[]string{"doctor", "--server", server, "--ring-dir", t.TempDir()}, []string{"1 of 1 targets are read", "objectives.ttft 333ms cannot be seen in vllm:time_to_first_token_seconds", "Set objectives.ttft: ", "0 things are called nobody"}},
+		{[]string{"doctor", "--server", server, "--ring-dir", filepath.Join(t.TempDir(), "none")}, []string{"ok    rings: ", "none does not exist", "1 of 1 targets are read", "objectives.ttft 333ms cannot be seen in vllm:time_to_first_token_seconds", "Set objectives.ttft: ", "0 things are called nobody"}},
 	} {
 		_, out, errOut := run(t, x.args...)
 		for _, want := range x.want {
@@ -84,7 +85,10 @@ func TestServeObserves(t *testing.T) {
 func TestDoctorOfNothing(t *testing.T) {
 	s := startServe(t, t.TempDir())
 	s.client(t, "http", client.Options{})
-	_, out, _ := run(t, "doctor", "--server", "http://"+s.address, "--ring-dir", t.TempDir())
+	_, out, _ := run(t, "doctor", "--server", "http://"+s.address, "--ring-dir", filepath.Join(t.TempDir(), "none"))
+	if !strings.Contains(out, "WRONG rings: ") {
+		t.Error(out)
+	}
 	if !strings.Contains(out, "WRONG scraping: no metrics page is read") || !strings.Contains(out, "scrape.jobs: [{job_name: engines") {
 		t.Error(out)
 	}

@@ -310,7 +310,7 @@ func TestTargetsThatBringNothing(t *testing.T) {
 	job("no token", "metrics_path: /ok, authorization: {credentials_file: "+filepath.Join(dir, "none")+"},", host(plain), "a file of the job cannot be read", "let the user")
 
 	k := open(t)
-	s, _ := start(t, k, Settings{Interval: 500 * time.Millisecond, Samples: 200, Body: 1 << 20, Jobs: jobs.String()})
+	s, _ := start(t, k, Settings{Interval: 3 * time.Second, Samples: 200, Body: 1 << 20, Jobs: jobs.String()})
 	wrong := func() (out []string) {
 		for _, tg := range s.Targets().Targets {
 			w := want[tg.Job]

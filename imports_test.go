@@ -19,6 +19,7 @@ var rows = [][]string{
 	{"wire", "account", "adapter", "metrics", "bundle"},
 	{"adapter/vllm", "adapter/sglang", "adapter/trtllm", "adapter/tgi", "adapter/llamacpp", "adapter/dynamo", "adapter/litellm", "adapter/dcgm", "adapter/lmdeploy", "adapter/triton", "adapter/epp", "adapter/envoy", "adapter/amd", "adapter/genai"},
 	{"adapter/dialects"},
+	{"metrics/native"},
 	{"gpu", "store", "metrics/promapi", "metrics/rollup"},
 	{"gpu/nvml", "store/embedded"},
 	{"ingest", "query"},

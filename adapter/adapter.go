@@ -27,6 +27,7 @@ type Track struct {
 	Hists  []HistPoint // of a histogram, in order
 	NaN    int         // samples that were no number; they are not among Points
 	Order  []int32     // of each of Points, which of its target's scrapes it came in, from 1; nil where times tell
+	Series int         // of a store, that it is made of: a histogram is many; 0 = as many as its buckets tell
 }
 
 // Point is a value at a time.
@@ -149,7 +150,7 @@ func (a *Adapter) Read(t *Track) []*Reading {
 		if a.Who != nil {
 			a.Who(t, &r.Who)
 		}
-		r.Every = every(t.Points)
+		r.Every = Interval(t.Points)
 		a.values(r, t)
 		rs = append(rs, r)
 	}
@@ -189,7 +190,8 @@ func (a *Adapter) before(t, other *Track) bool {
 	return false
 }
 
-func every(points []Point) time.Duration {
+// Interval is the time between two points, the middle one of all; 0 where it is not known.
+func Interval(points []Point) time.Duration {
 	var gaps []int64
 	for i := 1; i < len(points); i++ {
 		if gap := points[i].At - points[i-1].At; gap > 0 && points[i-1].At != 0 {

@@ -39,6 +39,7 @@ type EngineState struct {
 	Prefill   float64      `json:"prefill_tokens_per_second"`
 	Rate      float64      `json:"iterations_per_second"`
 	Oldest    *Waiter      `json:"oldest_waiter,omitempty"`
+	Targets   []string     `json:"targets,omitempty"` // where metrics of it are read, as 'whylate signals join' joins them
 	Untried   []string     `json:"untried,omitempty"` // its modes in which no answer was ever held against a real run
 }
 

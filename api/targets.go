@@ -39,6 +39,7 @@ type Target struct {
 	Error    string            `json:"error,omitempty"`    // why the last scrape brought nothing
 	Remedy   string            `json:"remedy,omitempty"`   // and what to do
 
+	Engines    []string          `json:"engines,omitempty"`    // of the ledger, that are one with what is read there
 	Discovered map[string]string `json:"discovered,omitempty"` // labels before relabelling
 }
 

@@ -37,7 +37,7 @@ look', 'whylate import' and --from of the other commands read it. It carries no 
 }
 
 func (e *env) bundleMake() *cobra.Command {
-	srv, in := serverFlags{}, lookFlags{}
+	in := lookFlags{}
 	m := making{taken: map[string]bool{}}
 	cmd := &cobra.Command{
 		Use:   "make OUT FILE|DIR|URL...",
@@ -49,14 +49,15 @@ are put in too.`,
   whylate bundle make run/ scrapes/ --changes --since 2h`,
 		Args: args(2, 10_000, "what to make, and what of"),
 		RunE: func(cmd *cobra.Command, given []string) error {
-			m.now, srv.tokenFile = time.Now(), os.Getenv("WHYLATE_TOKEN_FILE")
+			m.now = time.Now()
+			srv := serverFlags{address: in.server, tokenFile: os.Getenv("WHYLATE_TOKEN_FILE")}
 			return m.run(cmd.Context(), e, given[0], given[1:], srv, in)
 		},
 	}
 	cmd.Flags().BoolVar(&m.changes, "changes", false, "put in the changes that the server knows")
 	cmd.Flags().StringVar(&m.since, "since", "24h", "changes of the time since then: 24h, 14:05 (local), or RFC 3339")
-	cmd.Flags().StringVar(&srv.address, "server", os.Getenv("WHYLATE_SERVER"), "server to ask for changes ($WHYLATE_SERVER); default "+defaultServer)
 	in.flags(cmd)
+	cmd.Flags().Lookup("server").Usage = "server to ask for changes ($WHYLATE_SERVER); default " + defaultServer
 	return cmd
 }
 

@@ -31,7 +31,8 @@ func (e *env) doctor() *cobra.Command {
 		Short: "Say why records are missing, and which line to change",
 		Long: `Look at this host and at the server for what keeps records from coming: rings that cannot be read, engines whose plugin is filtered
 out, a front end that the probe does not see, an engine whose own metrics move while no record comes, clocks that are apart, a
-disk that fills, gaps by cause. Each finding says what to change. Exit status 1 if anything is wrong.`,
+disk that fills, gaps by cause. And at what else a server is sent: nothing that is read, engines that one source knows and another does not, objectives
+that no bucket can see, records and series that contradict each other, one thing under two names. Each finding says what to change. Exit status 1 if anything is wrong.`,
 		Example: `  whylate doctor
   whylate doctor --metrics http://127.0.0.1:8000/metrics`,
 		Args: args(0, 0, "no arguments"),
@@ -71,6 +72,9 @@ type doctor struct {
 	wait    time.Duration
 	proc    string
 	found   []Complaint
+
+	ringless bool // there is no directory of rings
+	series   bool // arrive at the server
 }
 
 func (d *doctor) ok(check, text string, args ...any) {
@@ -86,7 +90,16 @@ func (d *doctor) examine(ctx context.Context) []Complaint {
 	d.processes()
 	d.engineMoves(ctx, before)
 	d.server(ctx)
+	if d.ringless {
+		d.found = slices.Insert(d.found, 0, d.noRings())
+	}
 	return d.found
+}
+
+// noRings tells that no probe has written on this host, which is wrong where nothing comes any other way.
+func (d *doctor) noRings() Complaint {
+	return Complaint{Check: "rings", Wrong: !d.series, Text: d.rings + " does not exist: no engine with the probe has written on this host",
+		Remedy: "start an engine with the probe (pip install whylate-vllm in its environment), or name its directory with --ring-dir; in a container, mount the same volume there"}
 }
 
 // readRings opens every ring of this host and says which cannot be read. It returns how many records each has.
@@ -95,8 +108,7 @@ func (d *doctor) readRings() map[string]uint64 {
 	entries, err := os.ReadDir(d.rings)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		d.wrong("rings", "start an engine with the probe (pip install whylate-vllm in its environment), or name its directory with --ring-dir; in a container, mount the same volume there",
-			"%s does not exist: no engine with the probe has written on this host", d.rings)
+		d.ringless = true
 		return written
 	case err != nil:
 		d.wrong("rings", "run whylate as the engine's user, or in its group", "%s cannot be read: %v", d.rings, err)
@@ -299,6 +311,7 @@ func (d *doctor) server(ctx context.Context) {
 		d.wrong("probe", "compare the engine's version with what the probe supports (probes/vllm/README.md)", "%s", n)
 	}
 	d.disk(o.Storage)
+	d.arriving(ctx, svc)
 	for _, f := range o.Faults {
 		d.wrong("server", cmp.Or(f.Remedy, "the server's log has more"), "%s failed %d times, last %s: %s", f.What, f.Count, diagnose.Clock(f.At), f.Last)
 	}

@@ -114,15 +114,15 @@ func TestServeExports(t *testing.T) {
 		t.Fatal(err)
 	}
 	root := q.ResourceSpans[0].ScopeSpans[0].Spans[0].SpanId
-	metrics, err := http.Get("http://" + s.address + "/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
-	b, _ := io.ReadAll(metrics.Body)
-	metrics.Body.Close()
-	if !bytes.Contains(b, []byte("whylate_export_sent_requests_total 232")) {
-		t.Errorf("metrics do not count what was sent")
-	}
+	until(t, func() bool { // what was sent is counted once the receiver has answered
+		metrics, err := http.Get("http://" + s.address + "/metrics")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer metrics.Body.Close()
+		b, _ := io.ReadAll(metrics.Body)
+		return bytes.Contains(b, []byte("whylate_export_sent_requests_total 232"))
+	})
 	s.stop()
 	close(names)
 	seen := map[string]int{}

@@ -1,8 +1,10 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -12,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/whylate/whylate/api"
 	"github.com/whylate/whylate/exposition"
 	"github.com/whylate/whylate/look"
 )
@@ -19,7 +22,7 @@ import (
 func (e *env) look() *cobra.Command {
 	out, in := output{}, lookFlags{}
 	cmd := &cobra.Command{
-		Use:   "look URL|FILE...",
+		Use:   "look [URL|FILE...]",
 		Short: "See in half a minute how engines and GPUs are, from what they already emit",
 		Long: `Read what is already there, without configuration, and leave nothing behind: an engine's or an exporter's /metrics, a Prometheus or
 whatever speaks its API, saved scrapes, answers of that API, engines' logs, OTLP traces in files, captures, a folder, a zip or a run bundle of them. Prints what it found, the four paths
@@ -27,14 +30,24 @@ whatever speaks its API, saved scrapes, answers of that API, engines' logs, OTLP
 
 An address that speaks metrics is watched for --for; a Prometheus is asked for --history. Saved scrapes of one target are those whose names
 differ in their order alone (engine.t0.prom, engine.t1.prom); --interval says the time between them. A file of queries (*.promql, one a
-line) is checked against what is there.`,
-		Example: `  whylate look http://vllm-0:8000/metrics
+line) is checked against what is there.
+
+Without an address or a file it looks at the running server (--server): its own series and requests of the last hour, or of --history.`,
+		Example: `  whylate look
+  whylate look http://vllm-0:8000/metrics
   whylate look https://prometheus.example --token-file token --ca-file ca.pem
   whylate look before.t0.prom before.t1.prom --interval 60s
   whylate look engine.log --zone Europe/Berlin`,
-		Args: args(1, 10_000, "addresses or files"),
+		Args: args(0, 10_000, "addresses or files"),
 		RunE: func(cmd *cobra.Command, given []string) error {
-			scene, err := e.read(cmd.Context(), given, in)
+			read := func() (*look.Scene, error) { return e.read(cmd.Context(), given, in) }
+			if len(given) == 0 {
+				if !cmd.Flags().Changed("history") {
+					in.history = time.Hour
+				}
+				read = func() (*look.Scene, error) { return e.readServer(cmd.Context(), in) }
+			}
+			scene, err := read()
 			if err != nil {
 				return err
 			}
@@ -58,6 +71,7 @@ line) is checked against what is there.`,
 type lookFlags struct {
 	watch, every, history, interval, ttft, tpot                    time.Duration
 	zone, tokenFile, user, passwordFile, caFile, certFile, keyFile string
+	server                                                         string
 }
 
 func (l *lookFlags) flags(cmd *cobra.Command) {
@@ -69,7 +83,8 @@ func (l *lookFlags) flags(cmd *cobra.Command) {
 	f.DurationVar(&l.ttft, "ttft", 0, "objective of the time to the first token: how many requests met it is then said")
 	f.DurationVar(&l.tpot, "tpot", 0, "objective of the time per output token after it")
 	f.StringVar(&l.zone, "zone", "", "zone of times in logs that come without one: UTC, Europe/Berlin")
-	f.StringVar(&l.tokenFile, "token-file", "", "file with a bearer token")
+	f.StringVar(&l.server, "server", os.Getenv("WHYLATE_SERVER"), "server to ask where no address or file is given ($WHYLATE_SERVER); default "+defaultServer)
+	f.StringVar(&l.tokenFile, "token-file", "", "file with a bearer token; for the server also $WHYLATE_TOKEN_FILE")
 	f.StringVar(&l.user, "user", "", "user of basic authentication")
 	f.StringVar(&l.passwordFile, "password-file", "", "file with its password")
 	f.StringVar(&l.caFile, "ca-file", "", "file with the certificate authorities that addresses are trusted by")
@@ -136,6 +151,38 @@ func (e *env) inputs(ctx context.Context, given []string, l lookFlags) ([]look.I
 		return nil, fmt.Errorf("%w in %s", errNoSource, exposition.Printable(strings.Join(given, " "), 200))
 	}
 	return inputs, nil
+}
+
+// asked is the server to ask where neither address nor file is given. Its own variables say what addresses must not be told.
+func (l *lookFlags) asked() *serverFlags {
+	return &serverFlags{address: l.server, tokenFile: cmp.Or(l.tokenFile, os.Getenv("WHYLATE_TOKEN_FILE")), caFile: cmp.Or(l.caFile, os.Getenv("WHYLATE_CA_FILE"))}
+}
+
+// readServer reads what a running server has: its series, and the requests of the same time.
+func (e *env) readServer(ctx context.Context, l lookFlags) (*look.Scene, error) {
+	s := l.asked()
+	c, err := s.client()
+	if err != nil {
+		return nil, err
+	}
+	l.tokenFile, l.caFile = s.tokenFile, s.caFile
+	ask := api.RequestsQuery{Sort: "ttft", From: time.Now().Add(-l.history), Limit: 1}
+	list, err := c.Requests(ctx, ask)
+	if err != nil {
+		return nil, err
+	}
+	scene, err := e.read(ctx, []string{c.Address() + "/prometheus"}, l)
+	if errors.Is(err, look.ErrNothingKnown) {
+		scene, err = look.Of(nil, time.Now()), nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	scene.Recorded = &look.Recorded{Server: c.Address(), Over: l.history, Requests: list.Matched}
+	if len(list.Requests) > 0 && list.Requests[0].TTFT > 0 {
+		scene.Recorded.Slowest, scene.Recorded.TTFT = list.Requests[0].Name, list.Requests[0].TTFT
+	}
+	return scene, nil
 }
 
 // location is the zone of times in logs; nil where none is given.

@@ -23,7 +23,7 @@ func TestLook(t *testing.T) {
 		status int
 		says   string
 	}{
-		{"look", ExitUsage, "addresses or files"}, {"look nowhere.prom", ExitFailed, "nowhere.prom"}, {"look x --every 0s", ExitUsage, "--every"}, {"look x --zone Nowhere", ExitUsage, "--zone"},
+		{"look --server http://127.0.0.1:1", ExitFailed, "no whylate server answers"}, {"look nowhere.prom", ExitFailed, "nowhere.prom"}, {"look x --every 0s", ExitUsage, "--every"}, {"look x --zone Nowhere", ExitUsage, "--zone"},
 		{"look http://127.0.0.1:1 --token-file a --user b", ExitUsage, "not both"}, {"look http://127.0.0.1:1 --cert-file a", ExitUsage, "belong together"}, {"look http://127.0.0.1:1", ExitFailed, "nobody answers"},
 	} {
 		if status, _, errOut := run(t, strings.Fields(c.args)...); status != c.status || !strings.Contains(errOut, c.says) {

@@ -91,6 +91,9 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger) (err error) 
 	var pages scraping
 	set.Targets = pages.targets
 	var series *timeSeries
+	if err := observe(c, &set, func() *timeSeries { return series }); err != nil {
+		return err
+	}
 	var otel *telemetry
 	var spans *spansOut
 	set.Faults = func() []api.Fault {

@@ -15,7 +15,7 @@ import (
 
 	"github.com/whylate/whylate/ledger"
 	"github.com/whylate/whylate/look"
-	"github.com/whylate/whylate/metrics/rollup"
+	"github.com/whylate/whylate/metrics/native"
 	"github.com/whylate/whylate/signals"
 )
 
@@ -49,7 +49,7 @@ var notOurs = labels.MustNewMatcher(labels.MatchNotEqual, "job", "whylate")
 
 // changesSeen are the changes that series tell of the time before till.
 func changesSeen(ctx context.Context, from storage.Queryable, till time.Time) (found []ledger.Change, err error) {
-	tracks, err := rollup.Tracks(ctx, from, till.Add(-changesWithin), till, changesNeed, notOurs)
+	tracks, err := native.Matching(ctx, from, till.Add(-changesWithin), till, changesNeed, notOurs)
 	if err != nil {
 		return nil, err
 	}

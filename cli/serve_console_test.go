@@ -13,7 +13,7 @@ import (
 	"github.com/whylate/whylate/ingest/otlp"
 	"github.com/whylate/whylate/ledger"
 	"github.com/whylate/whylate/metrics"
-	"github.com/whylate/whylate/metrics/rollup"
+	"github.com/whylate/whylate/metrics/native"
 )
 
 // Of the lines of an engine's console numbers become series and what happened changes, once; words of users become nothing.
@@ -50,7 +50,7 @@ func TestConsole(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	tracks, err := rollup.Tracks(t.Context(), db.Detail(), at.Add(-time.Minute), at.Add(time.Minute), labels.MustNewMatcher(labels.MatchRegexp, model.MetricNameLabel, ".+"))
+	tracks, err := native.Matching(t.Context(), db.Detail(), at.Add(-time.Minute), at.Add(time.Minute), labels.MustNewMatcher(labels.MatchRegexp, model.MetricNameLabel, ".+"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -128,7 +128,7 @@ const mostFaults = 10
 func (s *timeSeries) run(ctx context.Context, own prometheus.Gatherer) error {
 	host, _ := os.Hostname()
 	target := labels.FromStrings("job", "whylate", "instance", host)
-	to := s.db.Appendable("whylate")
+	to := s.db.Appendable(metrics.Own)
 	t := time.NewTicker(metrics.OwnEvery)
 	defer t.Stop()
 	minute := time.Now().Truncate(rollup.Every).Add(-rollup.Every) // the last before the start may not have been written

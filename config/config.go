@@ -17,6 +17,7 @@ type Config struct {
 	Metrics    Metrics
 	Objectives Objectives
 	Scrape     Scrape
+	Identity   Identity
 	OTLP       OTLP
 	Agent      Agent
 	Export     Export

@@ -31,7 +31,7 @@ type Key struct {
 // Keys are all settings, in the order of the file and of docs/config.md.
 func Keys() []Key { return slices.Clone(keys) }
 
-var keys = slices.Concat(generalKeys, metricsKeys, objectiveKeys, scrapeKeys, otlpKeys, exportKeys, agentKeys)
+var keys = slices.Concat(generalKeys, metricsKeys, objectiveKeys, scrapeKeys, identityKeys, otlpKeys, exportKeys, agentKeys)
 
 var generalKeys = []Key{
 	{Name: "listen.http", kind: address, Default: "127.0.0.1:7700", For: Server, field: func(c *Config) any { return &c.Listen.HTTP },

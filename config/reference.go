@@ -102,7 +102,7 @@ func wrap(s string, width int) []string {
 }
 
 // kinds in the order of the reference page.
-var kinds = []kind{address, target, receiver, path, secretPath, duration, retention, size, count, boolean, word, words, jobs, text}
+var kinds = []kind{address, target, receiver, path, secretPath, duration, retention, size, count, boolean, word, words, jobs, aliases, text}
 
 // WriteReference writes docs/config.md.
 func WriteReference(w io.Writer) error {

@@ -29,6 +29,7 @@ const (
 	Address     Attr = "address"     // host:port, not of the loopback
 	Pod         Attr = "pod"         // namespace/pod
 
+	Told    Attr = "told"     // somebody who knows said so
 	PodName Attr = "pod name" // without its namespace, or a host that is called like a pod
 	Host    Attr = "host"     // without its domain
 	Model   Attr = "model"    // as served
@@ -53,6 +54,7 @@ type Thing struct {
 	Source string `json:"source"` // who speaks: probe, scrape, otlp, gpu, …
 	Name   string `json:"name"`   // unique in the source
 	Says   []Said `json:"says"`
+	Target string `json:"target,omitempty"` // of a source of metrics: where it was read
 }
 
 // Value is what a thing says of itself, "" where it does not.
@@ -86,14 +88,16 @@ type Loose struct {
 
 // Joined is what became of all things.
 type Joined struct {
-	Things []Thing `json:"things"`
-	Groups [][]int `json:"groups"` // things that are one, each with two or more
-	Links  []Link  `json:"links"`
-	Loose  []Loose `json:"loose"`
+	Things []Thing  `json:"things"`
+	Groups [][]int  `json:"groups"` // things that are one, each with two or more
+	Links  []Link   `json:"links"`
+	Loose  []Loose  `json:"loose"`
+	Notes  []string `json:"notes,omitempty"` // aliases that name nothing, or nothing certain
 }
 
-// Join joins things. The result depends on what they say, not on their order; indices are those of Joined.Things.
-func Join(things []Thing) *Joined {
+// Join joins things: first those that somebody has told to be one, then by what they say. The result does not depend on their order; indices are
+// those of Joined.Things.
+func Join(things []Thing, told ...Alias) *Joined {
 	j := &joiner{Joined: Joined{Things: slices.Clone(things)}}
 	slices.SortStableFunc(j.Things, func(a, b Thing) int {
 		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Source, b.Source), cmp.Compare(a.Name, b.Name))
@@ -101,6 +105,9 @@ func Join(things []Thing) *Joined {
 	j.group = make([]int, len(j.Things))
 	for i := range j.group {
 		j.group[i] = i
+	}
+	for _, a := range told {
+		j.told(a)
 	}
 	for _, a := range certain {
 		j.by(a, true)

@@ -100,6 +100,50 @@ func TestJoin(t *testing.T) {
 	}
 }
 
+// A thousand engines of two sources with eight GPUs each are joined in the time that somebody waits for an answer.
+func BenchmarkJoin(b *testing.B) {
+	var things []identity.Thing
+	for i := range 1000 {
+		h := host(fmt.Sprintf("gpu-%d", i))
+		things = append(things, thing(identity.Engine, "probe", fmt.Sprint("p", i), h), thing(identity.Engine, "metrics", fmt.Sprint("m", i), h, pod("p", fmt.Sprint("e", i)), model("llama")))
+		for k := range 8 {
+			things = append(things, thing(identity.Device, "dcgm", fmt.Sprint("d", i, k), attr(identity.UUID, fmt.Sprint("GPU-", i, "-", k)), pod("p", fmt.Sprint("e", i))))
+		}
+	}
+	for b.Loop() {
+		if j := identity.Join(things); len(j.Groups) != 1000 || len(j.Links) != 9000 {
+			b.Fatal(len(j.Groups), len(j.Links))
+		}
+	}
+}
+
+// What somebody tells joins for certain, even what contradicts itself; what names nothing is said.
+func TestAliases(t *testing.T) {
+	const e = identity.Engine
+	things := []identity.Thing{thing(e, "probe", "chat/0", host("h1")), thing(e, "metrics", "vLLM at a:1", host("h2")), thing(e, "traces", "chat/0", host("h3")), thing(identity.Device, "metrics", "GPU 0")}
+	var told []identity.Alias
+	for _, s := range []string{"probe:chat/0 = vLLM at a:1", "chat/0 = vLLM at a:1", "nobody = vLLM at a:1", "vLLM at a:1 = GPU 0"} {
+		a, err := identity.ParseAlias(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		told = append(told, a)
+	}
+	j := identity.Join(things, told...)
+	if len(j.Groups) != 1 || len(j.Links) != 1 || j.Links[0].Attr != identity.Told || !j.Links[0].Certain || j.Links[0].Disagree != identity.Host || j.Links[0].Value != "probe:chat/0 = vLLM at a:1" {
+		t.Errorf("%+v", j)
+	}
+	if want := []string{"alias chat/0 = vLLM at a:1: 2 things are called chat/0", "alias nobody = vLLM at a:1: 0 things are called nobody",
+		"alias vLLM at a:1 = GPU 0: one is of the kind engine, the other of the kind device"}; !slices.Equal(j.Notes, want) {
+		t.Errorf("%q", j.Notes)
+	}
+	for _, s := range []string{"", "a", "a = ", " = b", "a = b = c", "a = a"} {
+		if _, err := identity.ParseAlias(s); err == nil {
+			t.Errorf("%q is taken", s)
+		}
+	}
+}
+
 // Whatever the order and whatever they say: nothing is in two groups, what is certain joins all who have it, and no two things of a source
 // become one by what is only likely.
 func TestJoinKeepsItsRules(t *testing.T) {

@@ -90,11 +90,12 @@ func (j *joiner) shared(things []int) bool {
 	return false
 }
 
-// contradict is an attribute that names one thing and that both have, differently.
+// contradict is an attribute that names one thing and that both have, differently. An engine has several processes: that two sources name
+// different ones is none.
 func (j *joiner) contradict(a, b int) Attr {
 	for _, x := range slices.Concat(certain, []Attr{Host, Model}) {
 		va, vb := j.Things[a].Value(x).Value, j.Things[b].Value(x).Value
-		if va != "" && vb != "" && va != vb {
+		if va != "" && vb != "" && va != vb && x != Process {
 			return x
 		}
 	}
@@ -103,14 +104,19 @@ func (j *joiner) contradict(a, b int) Attr {
 
 // taken reports whether one of two things is one with another thing of the other's source: a source has one name for a thing.
 func (j *joiner) taken(a, b int) bool {
-	for i := range j.Things {
-		for k := range j.Things {
-			if i != k && j.group[i] == j.group[a] && j.group[k] == j.group[b] && j.Things[i].Source == j.Things[k].Source {
-				return true
-			}
+	as, bs := j.members(j.group[a]), j.members(j.group[b])
+	return slices.ContainsFunc(as, func(i int) bool {
+		return slices.ContainsFunc(bs, func(k int) bool { return i != k && j.Things[i].Source == j.Things[k].Source })
+	})
+}
+
+func (j *joiner) members(group int) (of []int) {
+	for i, g := range j.group {
+		if g == group {
+			of = append(of, i)
 		}
 	}
-	return false
+	return of
 }
 
 func (j *joiner) link(a, b int, by Attr, sure bool) {

@@ -64,11 +64,22 @@ func (s *Says) Address(address, local, from string) {
 	if err != nil || port == "" || host == "" {
 		return
 	}
-	if ip := net.ParseIP(host); host == "localhost" || ip != nil && (ip.IsLoopback() || ip.IsUnspecified()) {
+	if ofLoopback(host) {
 		if local == "" {
 			return
 		}
 		host = local
 	}
 	s.Add(Address, net.JoinHostPort(strings.ToLower(strings.TrimSuffix(host, ".")), port), from)
+}
+
+// Loopback reports whether an address, host:port, is of whichever machine uses it.
+func Loopback(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	return err == nil && ofLoopback(host)
+}
+
+func ofLoopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && (ip.IsLoopback() || ip.IsUnspecified())
 }

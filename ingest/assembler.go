@@ -367,7 +367,7 @@ func (a *Assembler) engineOf(s *source) *engine {
 	if g == nil {
 		h := s.hello
 		g = &engine{a: a, members: map[uint32]*member{}, known: map[uint32]*ledger.Sequence{}, own: map[uint32]wire.SkipEntry{}, past: map[*ledger.Sequence]bool{}}
-		g.e = &ledger.Engine{ID: s.id, Name: h.Engine.Name, Version: h.Engine.Version, Producer: s.Producer,
+		g.e = &ledger.Engine{ID: s.id, Name: h.Engine.Name, Version: h.Engine.Version, Producer: s.Producer, Host: h.Host, PID: h.PID,
 			Depth: max(h.Depth, 1), Settings: h.Settings, Capabilities: h.Capabilities}
 		a.engines[s.id] = g
 	}

@@ -43,6 +43,8 @@ type Engine struct {
 	Name         string // "vllm"
 	Version      string // of the engine
 	Producer     string // who recorded it, with version: "whylate-vllm 0.1.0"
+	Host         string // where its scheduler's process runs, "" where it was not told or is not kept
+	PID          uint32 // of that process
 	Depth        int    // decisions that may be open at once: 1, or 2 with asynchronous scheduling
 	Settings     map[string]any
 	Capabilities map[string]bool

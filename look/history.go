@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"net/http"
 	"net/url"
 	"slices"
 	"strings"
@@ -36,8 +37,14 @@ type wanted struct {
 	steps int
 }
 
-// history reads what a Prometheus, or whoever speaks its API, has of the registered signals. It is errNoPrometheus where there is none. A query
-// that fails costs what it asked for, and is told.
+// ErrNothingKnown says that a Prometheus answers and has no metric of the registry.
+var ErrNothingKnown = errors.New("none of an engine, a gateway or a GPU that is known")
+
+// below is where whylate and others keep Prometheus's API, if not at the root.
+const below = "/prometheus"
+
+// history reads what a Prometheus, or whoever speaks its API there or [below], has of the registered signals. It is errNoPrometheus where there is
+// none. A query that fails costs what it asked for, and is told.
 func (a Address) history(ctx context.Context, w Watching) ([]Input, error) {
 	u, err := a.parse()
 	if err != nil {
@@ -53,6 +60,10 @@ func (a Address) history(ctx context.Context, w Watching) ([]Input, error) {
 	}
 	b, err := a.get(ctx, base+"/api/v1/label/__name__/values", w)
 	var not *status
+	if errors.As(err, &not) && not.code == http.StatusNotFound && !strings.HasSuffix(base, below) {
+		base += below
+		b, err = a.get(ctx, base+"/api/v1/label/__name__/values", w)
+	}
 	switch {
 	case errors.As(err, &not):
 		return nil, errNoPrometheus
@@ -63,7 +74,7 @@ func (a Address) history(ctx context.Context, w Watching) ([]Input, error) {
 	}
 	queries := wantedOf(answer.Data)
 	if len(queries) == 0 {
-		return nil, fmt.Errorf("%s has %d metrics, none of an engine, a gateway or a GPU that is known", u.Redacted(), len(answer.Data))
+		return nil, fmt.Errorf("%s has %d metrics, %w", u.Redacted(), len(answer.Data), ErrNothingKnown)
 	}
 	end := w.Now()
 	inputs := make([]Input, len(queries))

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/whylate/whylate/adapter"
 	"github.com/whylate/whylate/exposition"
@@ -15,7 +16,8 @@ import (
 type Inventory struct {
 	Arrives []Arrival `json:"arrives"`
 	Missing []Missing `json:"missing"`
-	Unused  []Unused  `json:"unused"` // the most series first
+	Unused  []Unused  `json:"unused"`          // the most series first
+	Facts   []Fact    `json:"facts,omitempty"` // what is to be known of what arrives
 }
 
 // Arrival is a registered signal that somebody sends.
@@ -27,9 +29,11 @@ type Arrival struct {
 	Native   string       `json:"native"`
 	Targets  int          `json:"targets"`
 	Series   int          `json:"series"`
-	Newest   int64        `json:"newest,omitempty"`  // Unix ns; 0 where the source does not say
-	Unknown  int          `json:"unknown,omitempty"` // samples that are no values
-	Doubt    string       `json:"doubt,omitempty"`   // why it is no evidence
+	Newest   int64        `json:"newest,omitempty"`      // Unix ns; 0 where the source does not say
+	Every    int64        `json:"interval_ns,omitempty"` // between two samples, the longest where targets differ; 0 = not known
+	Came     []string     `json:"came,omitempty"`        // to a server, by which ways: scrape, remote write, otlp, …
+	Unknown  int          `json:"unknown,omitempty"`     // samples that are no values
+	Doubt    string       `json:"doubt,omitempty"`       // why it is no evidence
 }
 
 // Missing is a registered signal that a producer which is there could send, and does not.
@@ -42,15 +46,18 @@ type Missing struct {
 
 // Unused is a native metric that no signal is made of.
 type Unused struct {
-	Family  string `json:"family"`
-	Targets int    `json:"targets"`
-	Series  int    `json:"series"` // what it costs whoever keeps it
+	Family      string   `json:"family"`
+	Targets     int      `json:"targets"`
+	Series      int      `json:"series"`                       // what it costs whoever keeps it
+	PerSecond   float64  `json:"samples_per_second,omitempty"` // 0 = not known
+	BytesPerDay int64    `json:"bytes_per_day,omitempty"`      // on a server's disk, estimated; 0 = not known
+	Came        []string `json:"came,omitempty"`               // to a server, by which ways
 }
 
 // TakeInventory lists what a scene's sources send. It judges the scene first: what is no evidence is said to be none.
 func TakeInventory(s *Scene) *Inventory {
-	judge(s)
-	return &Inventory{arrivals(s), missing(s), unused(s)}
+	facts := judge(s, careRules...)
+	return &Inventory{arrivals(s), missing(s), unused(s), facts}
 }
 
 func arrivals(s *Scene) []Arrival {
@@ -70,7 +77,8 @@ func arrivals(s *Scene) []Arrival {
 		for _, n := range r.Unknown {
 			a.Unknown += n
 		}
-		a.Newest = max(a.Newest, newest(&r.Track))
+		a.Newest, a.Every = max(a.Newest, newest(&r.Track)), max(a.Every, int64(interval(&r.Track)))
+		a.Came = s.came(a.Came, &r.Track)
 	}
 	list := []Arrival{}
 	for k, a := range found {
@@ -81,6 +89,31 @@ func arrivals(s *Scene) []Arrival {
 		return cmp.Or(cmp.Compare(slices.Index(signals.Paths, a.Path), slices.Index(signals.Paths, b.Path)), cmp.Compare(a.Signal, b.Signal), cmp.Compare(a.Producer, b.Producer), cmp.Compare(a.Native, b.Native))
 	})
 	return list
+}
+
+// came adds the ways by which a series came to others, in order.
+func (s *Scene) came(ways []string, t *adapter.Track) []string {
+	if s.Came == nil {
+		return nil
+	}
+	for _, w := range s.Came(t) {
+		if i, there := slices.BinarySearch(ways, w); !there {
+			ways = slices.Insert(ways, i, w)
+		}
+	}
+	return ways
+}
+
+// interval is the time between two samples of a series, the middle one; 0 where it is not known.
+func interval(t *adapter.Track) time.Duration {
+	if len(t.Hists) == 0 {
+		return adapter.Interval(t.Points)
+	}
+	points := make([]adapter.Point, len(t.Hists))
+	for i := range t.Hists {
+		points[i].At = t.Hists[i].At
+	}
+	return adapter.Interval(points)
 }
 
 func newest(t *adapter.Track) int64 {
@@ -122,8 +155,9 @@ func unused(s *Scene) []Unused {
 	}
 	found := map[string]*Unused{}
 	targets := map[string]map[string]bool{}
+	intervals := map[string]time.Duration{}
 	for _, t := range s.Tracks {
-		if used[t.Family] || registered(t.Family) || strings.HasSuffix(t.Family, "_created") { // when a counter began: of use, but none of its own
+		if used[t.Family] || registered(t.Family) || strings.HasSuffix(t.Family, "_created") || t.Family == "up" || strings.HasPrefix(t.Family, "scrape_") { // when a counter began, how a scrape went: of use, but none of its own
 			continue
 		}
 		u := found[t.Family]
@@ -132,16 +166,31 @@ func unused(s *Scene) []Unused {
 			found[t.Family], targets[t.Family] = u, map[string]bool{}
 		}
 		targets[t.Family][t.Target] = true
-		u.Series += 1
-		if len(t.Hists) > 0 {
-			u.Series += len(t.Hists[0].Bounds) + 2 // each bucket is a series, and so are +Inf, count and sum
+		u.Series += series(t)
+		u.Came = s.came(u.Came, t)
+		if every := interval(t); every > 0 {
+			intervals[t.Family] = every
 		}
 	}
 	list := []Unused{}
 	for f, u := range found {
 		u.Targets = len(targets[f])
+		if every := intervals[f]; every > 0 {
+			u.PerSecond = float64(u.Series) / every.Seconds()
+		}
 		list = append(list, *u)
 	}
 	slices.SortFunc(list, func(a, b Unused) int { return cmp.Or(cmp.Compare(b.Series, a.Series), cmp.Compare(a.Family, b.Family)) })
 	return list
+}
+
+// series is how many a track is in a store.
+func series(t *adapter.Track) int {
+	switch {
+	case t.Series > 0:
+		return t.Series
+	case len(t.Hists) > 0:
+		return 1 + len(t.Hists[0].Bounds) + 2 // each bucket is a series, and so are +Inf, count and sum
+	}
+	return 1
 }

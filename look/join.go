@@ -14,8 +14,17 @@ import (
 )
 
 // Join says which engines, gateways and devices of a scene's sources are one, by what, and where that is only likely.
-func Join(s *Scene) *identity.Joined {
-	return identity.Join(slices.Concat(s.scraped(), s.gpuThings(), s.traced()))
+func Join(s *Scene, told ...identity.Alias) *identity.Joined {
+	return identity.Join(Things(s), told...)
+}
+
+// Things are the engines, gateways and devices that a scene's sources speak of.
+func Things(s *Scene) []identity.Thing {
+	things := slices.Concat(s.scraped(), s.gpuThings())
+	if s.Traces != nil {
+		things = append(things, Callers(s.Traces.Calls)...)
+	}
+	return things
 }
 
 // scraped are the engines and gateways whose metrics were read, each with all its ranks.
@@ -35,14 +44,26 @@ func (s *Scene) scraped() (things []identity.Thing) {
 			if dialects.IsGateway(w) {
 				kind = identity.Gateway
 			}
-			things = append(things, identity.Thing{Kind: kind, Source: "metrics", Name: name})
+			things = append(things, identity.Thing{Kind: kind, Source: "metrics", Name: name, Target: w.Target})
 		}
 		says := (*identity.Says)(&things[i].Says)
 		place(says, r.Labels)
-		says.Address(w.Target, "", "target")
+		local := s.local(&r.Track)
+		says.Address(w.Target, local, "target")
+		if local != "" {
+			says.Host(local, "read over the loopback")
+		}
 		says.Add(identity.Model, w.Model, modelLabel(r.Labels))
 	}
 	return things
+}
+
+// local is the host over whose loopback a series was read, "" where it was not, or that is not known.
+func (s *Scene) local(t *adapter.Track) string {
+	if s.Host != "" && s.Came != nil && identity.Loopback(t.Target) && slices.Equal(s.Came(t), []string{"scrape"}) {
+		return s.Host
+	}
+	return ""
 }
 
 // place takes from the labels of a series where whoever it is about runs.
@@ -102,13 +123,10 @@ func (s *Scene) gpuThings() (things []identity.Thing) {
 	return things
 }
 
-// traced are whoever made the spans that requests passed.
-func (s *Scene) traced() (things []identity.Thing) {
-	if s.Traces == nil {
-		return nil
-	}
+// Callers are whoever made the spans that calls passed.
+func Callers(calls []*genai.Call) (things []identity.Thing) {
 	at := map[genai.Resource]int{}
-	for _, c := range s.Traces.Calls {
+	for _, c := range calls {
 		for _, l := range c.Layers {
 			r := *l.Span.Resource
 			i, ok := at[r]

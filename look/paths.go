@@ -89,6 +89,9 @@ func requestPath(s *Scene) PathState {
 	if len(ms) == 0 && s.Traces != nil {
 		return PathState{Path: signals.Request, State: Seen, Text: traced(s.Traces)}
 	}
+	if len(ms) == 0 && s.Recorded != nil && s.Recorded.Requests > 0 {
+		return PathState{Path: signals.Request, State: Seen, Text: s.Recorded.String()}
+	}
 	p := state(signals.Request, ms, "give an engine's /metrics")
 	if len(s.Engines()) > 1 && p.State == Seen {
 		p.Text = everybody(s) + p.Text

@@ -50,7 +50,7 @@ func Read(ctx context.Context, inputs []Input, o Options) (*Scene, error) {
 	}
 	r.tracks.Assemble()
 	r.scene.Tracks = append(r.tracks.All, r.scene.Tracks...)
-	r.understand()
+	r.scene.understand()
 	r.captured()
 	if len(r.spans) > 0 {
 		r.scene.Traces = genai.Calls(r.spans)
@@ -340,33 +340,48 @@ func (r *reader) queries(source, text string) {
 	}
 }
 
+// Of is the scene of series that were read elsewhere.
+func Of(tracks []*adapter.Track, now time.Time) *Scene {
+	s := &Scene{Tracks: tracks, now: now}
+	s.understand()
+	return s
+}
+
 // understand lets the adapters read what is theirs, of metrics that have no crowd of series.
-func (r *reader) understand() {
-	crowded := r.crowds()
-	r.scene.Readings = dialects.Read(slices.DeleteFunc(slices.Clone(r.scene.Tracks), func(t *adapter.Track) bool { return crowded[t] }))
-	tellApart(r.scene.Readings)
-	loneRanks(r.scene.Readings)
-	r.scene.Readings = adapter.Best(r.scene.Readings)
+func (s *Scene) understand() {
+	crowded := s.crowds()
+	all := dialects.Read(slices.DeleteFunc(slices.Clone(s.Tracks), func(t *adapter.Track) bool { return crowded[t] }))
+	tellApart(all)
+	loneRanks(all)
+	s.Readings = adapter.Best(slices.Clone(all))
+	if len(s.Readings) == len(all) {
+		return
+	}
+	best := map[*adapter.Reading]bool{}
+	for _, r := range s.Readings {
+		best[r] = true
+	}
+	s.outdone = slices.DeleteFunc(all, func(r *adapter.Reading) bool { return best[r] })
 }
 
 // mostSeries of one metric at one target are understood: no engine has more, and each would be an engine of its own.
 const mostSeries = 2000
 
 // crowds are the series of metrics that have too many of them. They are counted (labelsExplode), and no evidence.
-func (r *reader) crowds() map[*adapter.Track]bool {
+func (s *Scene) crowds() map[*adapter.Track]bool {
 	n := map[[2]string]int{}
-	for _, t := range r.scene.Tracks {
+	for _, t := range s.Tracks {
 		n[[2]string{t.Target, t.Family}]++
 	}
 	crowded := map[*adapter.Track]bool{}
-	for _, t := range r.scene.Tracks {
+	for _, t := range s.Tracks {
 		if n[[2]string{t.Target, t.Family}] > mostSeries {
 			crowded[t] = true
 		}
 	}
 	for _, k := range slices.SortedFunc(maps.Keys(n), func(a, b [2]string) int { return cmp.Or(cmp.Compare(a[0], b[0]), cmp.Compare(a[1], b[1])) }) {
 		if n[k] > mostSeries && producerOf(k[1]) != "" {
-			r.scene.Sources = append(r.scene.Sources, Source{Name: k[0], Target: k[0], Kind: "metrics", Problems: []string{
+			s.Sources = append(s.Sources, Source{Name: k[0], Target: k[0], Kind: "metrics", Problems: []string{
 				fmt.Sprintf("%s has %s series, and %s are understood of one metric: none of them is used", exposition.Printable(k[1], 80), count(float64(n[k])), count(mostSeries))}})
 		}
 	}

@@ -13,6 +13,7 @@ import (
 
 // Report is what a look shows: what is there, the four paths, what is certain, and what to do next.
 type Report struct {
+	Recorded *Recorded   `json:"recorded,omitempty"` // of the whylate server that was asked
 	Found    []Found     `json:"found"`
 	Bundles  []Bundled   `json:"bundles,omitempty"`
 	Captured *Captured   `json:"captured,omitempty"` // what captures hold
@@ -44,7 +45,7 @@ type Found struct {
 
 // Judge makes the report of a scene.
 func Judge(s *Scene) *Report {
-	r := &Report{Found: found(s), Bundles: bundled(s), Captured: inCaptures(s), Facts: judge(s), Traces: s.Traces, Read: append([]Source{}, s.Sources...)}
+	r := &Report{Recorded: s.Recorded, Found: found(s), Bundles: bundled(s), Captured: inCaptures(s), Facts: judge(s), Traces: s.Traces, Read: append([]Source{}, s.Sources...)}
 	offerWaits(s)
 	r.Changed, r.Derived = changesIn(s), derivedIn(s)
 	r.Paths = paths(s, r.Facts)
@@ -112,6 +113,10 @@ func next(s *Scene, r *Report) string {
 	switch {
 	case r.Captured != nil && r.Captured.Worst != nil:
 		return fmt.Sprintf("'%s' explains the slowest request millisecond by millisecond.", r.Captured.Worst.Command)
+	case r.Recorded != nil && r.Recorded.Slowest != "":
+		return fmt.Sprintf("'whylate explain %s' says who shared its iterations, and why it waited.", exposition.Printable(r.Recorded.Slowest, 60))
+	case r.Recorded != nil && len(r.Found) == 0:
+		return "The server has neither series nor requests of that time: 'whylate doctor' says why that may be."
 	case len(r.Found) == 0 && r.Traces == nil:
 		return "No engine, gateway or GPU was recognised. 'whylate look http://HOST:PORT/metrics' reads an engine itself."
 	case len(s.Readings) == 0 && len(s.Logs) > 0:
@@ -127,6 +132,9 @@ func (r *Report) Text(w io.Writer, columns int) error {
 	p := &printer{w: w, columns: max(columns, 60)}
 	for _, b := range r.Bundles {
 		p.row("bundle", b.Text)
+	}
+	if r.Recorded != nil {
+		p.row("asked", exposition.Printable(r.Recorded.Server, 80)+": "+r.Recorded.String())
 	}
 	for _, f := range r.Found {
 		var of []string

@@ -21,6 +21,9 @@ var personal = regexp.MustCompile(`(?i)user|mail|key|token|customer|session|clie
 func labelsExplode(s *Scene) (facts []Fact) {
 	families := map[[2]string][]*adapter.Track{}
 	for _, t := range s.Tracks {
+		if t.Series > 0 && len(t.Points)+len(t.Hists) == 0 { // it was only counted
+			continue
+		}
 		families[[2]string{t.Target, t.Family}] = append(families[[2]string{t.Target, t.Family}], t)
 	}
 	keys := make([][2]string, 0, len(families))

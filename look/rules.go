@@ -2,7 +2,9 @@ package look
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/whylate/whylate/signals"
 )
@@ -18,9 +20,19 @@ const (
 )
 
 // MarshalText gives a weight its name.
-func (w Weight) MarshalText() ([]byte, error) {
-	return []byte([]string{"broken", "wrong", "notice"}[w]), nil
+func (w Weight) MarshalText() ([]byte, error) { return []byte(weights[w]), nil }
+
+// UnmarshalText reads that name.
+func (w *Weight) UnmarshalText(text []byte) error {
+	n := slices.Index(weights, string(text))
+	if n < 0 {
+		return fmt.Errorf("%q is no weight: %s", text, strings.Join(weights, ", "))
+	}
+	*w = Weight(n)
+	return nil
 }
+
+var weights = []string{"broken", "wrong", "notice"}
 
 // Fact is something that is certain from what was read.
 type Fact struct {
@@ -74,6 +86,13 @@ var rules = []rule{
 	{"gpu-renames", deviceRenames},
 }
 
+// careRules are for whoever looks after what arrives: nothing is wrong with the engines because of them, nor with what is read.
+var careRules = []rule{
+	{"two-names", twoNames},
+	{"two-nodes", twoNodes},
+	{"two-meanings", twoMeanings},
+}
+
 // logRules watch each log while its lines go by.
 var logRules = []struct {
 	id    string
@@ -96,9 +115,9 @@ var logRules = []struct {
 	{"log-gone", func() watch { return &logGone{} }},
 }
 
-func judge(s *Scene) []Fact {
+func judge(s *Scene, more ...rule) []Fact {
 	var facts []Fact
-	for _, r := range rules {
+	for _, r := range slices.Concat(rules, more) {
 		for _, f := range r.find(s) {
 			f.ID = r.id
 			facts = append(facts, f)

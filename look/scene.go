@@ -1,6 +1,7 @@
 package look
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"github.com/whylate/whylate/adapter/genai"
 	"github.com/whylate/whylate/adapter/trtllm"
 	"github.com/whylate/whylate/bundle"
+	"github.com/whylate/whylate/exposition"
 	"github.com/whylate/whylate/ledger"
 	"github.com/whylate/whylate/query"
 	"github.com/whylate/whylate/signals"
@@ -25,6 +27,7 @@ type Scene struct {
 	Traces     *genai.View  // nil where there are none
 	Logs       []*Log       // of vLLM and SGLang
 	Bundles    []Bundle     // that inputs lay in, as far as they have a manifest
+	Recorded   *Recorded    // what a whylate server has of requests; nil where none was asked
 
 	Ledger   *query.Ledger   // of captures; nil where there are none
 	captures []string        // the paths that captures were given by, as the other commands want them
@@ -32,7 +35,11 @@ type Scene struct {
 
 	objectives Objectives
 
-	now time.Time // when it is looked at; zero where that is not known
+	Host string                        // whose loopback what was scraped may have been read over; "" = not known
+	Came func(*adapter.Track) []string // by which ways a series came; nil = by the file or address that was read
+	now  time.Time                     // when it is looked at; zero where that is not known
+
+	outdone []*adapter.Reading // that say again under another name what better ones say
 
 	invalid map[*adapter.Reading]string // readings that are no evidence, and why
 	gpus    []*device                   // whom readings of GPUs are about, once they have been gathered
@@ -55,6 +62,33 @@ type Bundle struct {
 	Name     string
 	path     string // that was given
 	Manifest *bundle.Manifest
+}
+
+// Recorded is what a whylate server tells of requests beside its series.
+type Recorded struct {
+	Server   string        `json:"server"` // its address
+	Over     time.Duration `json:"over_ns"`
+	Requests int           `json:"requests"`
+	Slowest  string        `json:"slowest,omitempty"` // the request that waited longest for its first token; "" where none has one
+	TTFT     int64         `json:"slowest_ttft_ns,omitempty"`
+}
+
+func (r *Recorded) String() string {
+	text := fmt.Sprintf("%s of the last %s", plural(r.Requests, "request", "requests"), r.over())
+	if r.Slowest != "" {
+		text += fmt.Sprintf(", the longest wait for a first token %s (%s)", seconds(time.Duration(r.TTFT).Seconds()), exposition.Printable(r.Slowest, 60))
+	}
+	return text
+}
+
+func (r *Recorded) over() string {
+	switch d := r.Over; {
+	case d == time.Hour:
+		return "hour"
+	case d%time.Hour == 0:
+		return fmt.Sprintf("%d hours", d/time.Hour)
+	}
+	return seconds(r.Over.Seconds())
 }
 
 // Iterations are what one target's statistics say of its iterations.

@@ -78,6 +78,7 @@ type DB struct {
 	detail, rollup *part
 	engine         *promql.Engine
 	metadata       metadataOf
+	origins        origins
 	registry       *prometheus.Registry
 	close          func() error
 }

@@ -16,6 +16,9 @@ import (
 	"github.com/prometheus/prometheus/storage"
 )
 
+// Own is the way by which they come.
+const Own = "whylate"
+
 // OwnEvery is how often a process's own figures are recorded.
 const OwnEvery = 15 * time.Second
 

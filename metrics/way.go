@@ -39,6 +39,7 @@ type appender struct {
 	guard  *guard
 	pools  map[*pool]bool // that this transaction has added to
 	family string         // whose metadata were taken last
+	target origin         // whose way was noted last
 }
 
 // Append implements [storage.AppenderV2]. A sample that is folded or refused is no error: it is counted, and its reference is 0.
@@ -55,6 +56,10 @@ func (a *appender) Append(ref storage.SeriesRef, ls labels.Labels, st, t int64, 
 		}
 	}
 	ls = ls.WithoutEmpty()
+	if of := originOf(ls); of != a.target {
+		a.target = origin{strings.Clone(of.job), strings.Clone(of.instance)}
+		a.way.db.origins.note(a.target, a.way.from)
+	}
 	if !saysOther(ls) {
 		if r, own := a.refs.GetRef(ls, ls.Hash()); r != 0 {
 			return a.AppenderV2.Append(r, own, st, t, v, h, fh, opts)

@@ -21,6 +21,7 @@ import (
 type live struct {
 	mu      sync.Mutex
 	calls   []*genai.Call
+	shifts  []genai.Shift // between clocks, as they and the sealed ones before them tell
 	changed uint64
 	until   time.Time
 	mapped  bool
@@ -28,6 +29,12 @@ type live struct {
 
 // live are the calls of the spans that are not sealed yet.
 func (s *Server) live() []*genai.Call {
+	calls, _ := s.liveView()
+	return calls
+}
+
+// liveView also says which clocks are known to be apart.
+func (s *Server) liveView() ([]*genai.Call, []genai.Shift) {
 	l, t := &s.liveCalls, s.spans.traces
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -36,13 +43,14 @@ func (s *Server) live() []*genai.Call {
 	t.mu.Unlock()
 	began := s.set.Now()
 	if l.mapped && (changed == l.changed || began.Before(l.until)) {
-		return l.calls
+		return l.calls, l.shifts
 	}
 	spans, clk := t.all(nil)
-	l.calls, l.changed, l.mapped = genai.CallsAfter(spans, clk).Calls, changed, true
+	v := genai.CallsAfter(spans, clk)
+	l.calls, l.shifts, l.changed, l.mapped = v.Calls, v.Shifts, changed, true
 	took := s.set.Now().Sub(began)
 	l.until = began.Add(6 * took)
-	return l.calls
+	return l.calls, l.shifts
 }
 
 // callIDs are the ids by which a call may be a request of the ledger: its own, what engines make of them, and its trace.

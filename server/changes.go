@@ -169,10 +169,7 @@ func change(s incarnation, at int64, kind api.ChangeKind, subject, from, to, tex
 
 // place is an engine without its incarnation.
 func place(id ledger.EngineID) string {
-	if id.Deployment == "" || id.Deployment == id.Replica {
-		return fmt.Sprintf("%s/%d", id.Replica, id.Rank)
-	}
-	return fmt.Sprintf("%s/%s/%d", id.Deployment, id.Replica, id.Rank)
+	return fmt.Sprintf("%s/%d", placeOf(id.Deployment, id.Replica), id.Rank)
 }
 
 // chosen is what a query asks of changes, which are in order.

@@ -2,6 +2,8 @@ package server
 
 import (
 	"context"
+	"errors"
+	"io/fs"
 	"time"
 
 	"github.com/whylate/whylate/agent"
@@ -34,7 +36,11 @@ func (s *Server) followRings(ctx context.Context) {
 		return expected && s.store.Kept(source) > 0 && s.set.Now().Sub(began) < agentComes
 	}
 	poll := func() {
-		if _, err := f.Poll(s.set.Now().UnixNano()); err != nil {
+		switch _, err := f.Poll(s.set.Now().UnixNano()); {
+		case err == nil:
+		case errors.Is(err, fs.ErrNotExist): // no probe has written here yet, nor need one ever
+			s.set.Log.Info("no rings on this host", "directory", s.set.Rings)
+		default:
 			s.faults.note("read rings", err, s.set.Now())
 			s.set.Log.Warn("read rings", "error", err)
 		}

@@ -16,8 +16,11 @@ import (
 
 	"github.com/whylate/whylate/api"
 	"github.com/whylate/whylate/gpu"
+	"github.com/whylate/whylate/identity"
 	"github.com/whylate/whylate/ingest/stream"
 	"github.com/whylate/whylate/ledger"
+	"github.com/whylate/whylate/look"
+	"github.com/whylate/whylate/metrics"
 	"github.com/whylate/whylate/store"
 	"github.com/whylate/whylate/wire"
 )
@@ -48,6 +51,11 @@ type Settings struct {
 	Faults func() []api.Fault
 	// Targets tells what the process scrapes. Nil: it scrapes nothing.
 	Targets func() *api.TargetList
+	// Series gives the time series that the process keeps. Nil, or a nil answer: it keeps none.
+	Series   func() *metrics.DB
+	Host     string           // on which the process runs, as engines of this host tell it; "" = not known
+	Aliases  []identity.Alias // of things that somebody has told to be one
+	Promises []look.Promise   // objectives, and the signals that tell of them
 	// Sends reports whether an agent is sending a source to this server: then its ring is left to the agent. Nil: none does.
 	Sends func(source string) bool
 }
@@ -108,6 +116,9 @@ type Server struct {
 	order     sourceLocks  // held from the disk to the queue
 	spans     *spans
 	liveCalls live
+	callers   callers
+	who       kept[joined]
+	arriving  kept[api.SignalList]
 
 	mu     sync.Mutex
 	sealed map[ledger.EngineID]uint64 // iterations up to here are sealed

@@ -104,6 +104,7 @@ func (s *Server) sealTraces(ctx context.Context, list []*trace, through uint64) 
 		s.set.Log.Info("calls sealed", "calls", len(v.Calls), "spans", len(spans), "bytes", info.Size(), "took", s.set.Now().Sub(began).String())
 	}
 	t.sealed(list, p.Calls, clk)
+	s.callers.note(v.Calls, s.set.Now())
 	s.spans.calls.Add(uint64(len(v.Calls) - amended))
 	s.spans.amended.Add(uint64(amended))
 	s.spans.elsewhere.Add(uint64(v.Counts.Elsewhere))

@@ -68,6 +68,20 @@ func monotonic() (int64, error) {
 // Engines implements [api.Service]: what the records say, corrected by the readers of the rings, here or at an agent: they know
 // which process lives, and see an iteration that does not end while no record comes.
 func (s *Server) Engines(ctx context.Context) (*api.EngineList, error) {
+	list, err := s.engines(ctx)
+	if err != nil || s.series() == nil {
+		return list, err
+	}
+	if who, err := s.joined(ctx); err == nil { // what is not known of targets is no reason to say nothing of engines
+		for i := range list.Engines {
+			list.Engines[i].Targets = who.targets[list.Engines[i].ID]
+		}
+	}
+	return list, nil
+}
+
+// engines is the state of all engines without where their metrics are read.
+func (s *Server) engines(ctx context.Context) (*api.EngineList, error) {
 	list, err := s.hot.Engines(ctx)
 	if err != nil {
 		return nil, err
@@ -109,7 +123,7 @@ func (s *Server) beats() map[ledger.EngineID]ledger.Beat {
 
 // tell publishes what has happened since the last time.
 func (s *Server) tell(ctx context.Context) {
-	engines, err := s.Engines(ctx)
+	engines, err := s.engines(ctx)
 	if err != nil {
 		return
 	}

@@ -28,6 +28,7 @@ type traces struct {
 	await remembered // parents of sealed calls that had not come
 
 	taken, duplicates, late uint64
+	newest                  time.Time // when a span came last
 }
 
 // trace is one trace while spans of it come.
@@ -114,6 +115,7 @@ func (t *traces) take(list []genai.Span, from store.Position, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.changed++
+	t.newest = now
 	var tr *trace
 	for i := range list {
 		s := &list[i]

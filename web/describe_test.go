@@ -177,6 +177,14 @@ func (d *describer) structure(t reflect.Type) object {
 		if name == "-" || !f.IsExported() {
 			continue
 		}
+		if f.Anonymous && name == "" { // its fields stand beside ours
+			s := d.structure(f.Type)
+			for k, v := range s["properties"].(object) {
+				properties[k] = v
+			}
+			required = append(required, s["required"].([]string)...)
+			continue
+		}
 		if name == "" {
 			d.t.Fatalf("%s.%s has no JSON name", t, f.Name)
 		}

@@ -15,9 +15,11 @@ import (
 	"time"
 
 	"github.com/whylate/whylate/api"
+	"github.com/whylate/whylate/identity"
 	"github.com/whylate/whylate/ingest"
 	"github.com/whylate/whylate/internal/scenario"
 	"github.com/whylate/whylate/ledger"
+	"github.com/whylate/whylate/look"
 	"github.com/whylate/whylate/server"
 	"github.com/whylate/whylate/store"
 	"github.com/whylate/whylate/web"
@@ -118,6 +120,28 @@ func (l *live) Targets(context.Context) (*api.TargetList, error) {
 		Targets: []api.Target{{Job: "vllm", URL: "http://10.0.0.7:8000/metrics", Labels: labels, Health: api.TargetDown, LastAt: scenario.Epoch, TookNs: 2_000_000, Interval: 15e9, Error: "nobody answers there: connection refused", Remedy: "is it running, and are address and port right, as seen from here?"},
 			{Job: "vllm", URL: "http://10.0.0.8:8000/metrics", Labels: labels, Health: api.TargetUp, LastAt: scenario.Epoch, TookNs: 7_000_000, Interval: 15e9, Samples: 512, LeftOut: 3, Problems: []string{"line 18: -nan: not a number"}, Discovered: map[string]string{"__address__": "10.0.0.8:8000"}}},
 		NotTaken: []api.NotTaken{{Job: "job pods", What: "kubernetes_sd_configs", Remedy: "list its targets under static_configs"}}}, nil
+}
+
+// Signals implements [api.Observer].
+func (l *live) Signals(context.Context) (*api.SignalList, error) {
+	const every = 15e9
+	return &api.SignalList{Now: scenario.Epoch + every, Window: 600e9, Inventory: look.Inventory{
+		Arrives: []look.Arrival{{Signal: "request.running", Path: "request", Unit: "{request}", Producer: "vllm", Native: "vllm:num_requests_running", Targets: 1, Series: 1, Newest: scenario.Epoch, Every: every, Came: []string{"scrape"}}},
+		Missing: []look.Missing{{Signal: "request.queue_time", Producer: "vllm", Native: "vllm:request_queue_time_seconds", Question: "How long do requests wait to be scheduled first?"}},
+		Unused:  []look.Unused{{Family: "python_gc_collections_total", Targets: 1, Series: 3, PerSecond: 0.2, BytesPerDay: 34_560, Came: []string{"scrape"}}},
+		Facts: []look.Fact{{ID: "objective-unseen", Weight: look.Wrong, Path: "token", About: "vLLM", Text: "objectives.ttft 300ms cannot be seen in vllm:time_to_first_token_seconds of 10.0.0.8:8000: it lies between two of its buckets, 250 ms and 500 ms. Which share keeps it is not known from there.",
+			Do: "Set objectives.ttft: 250ms or 500ms; or put the probe into the engine: whylate's own histogram has each objective as a bound."}}},
+		Records: []api.Records{{Came: "probe", Name: "test/0@01234567", Count: 118, Newest: scenario.Epoch}},
+		Refused: []api.RefusedSeries{{Store: "detail", Metric: "app_requests_total", Label: "request_id", Why: "is no label that is kept", Count: 40, Example: "aaa-9999", Last: scenario.Epoch}}}, nil
+}
+
+// Identities implements [api.Observer].
+func (l *live) Identities(context.Context) (*api.Identities, error) {
+	host := identity.Said{Attr: identity.Host, Value: "gpu-7", From: "hello: host"}
+	j := identity.Join([]identity.Thing{{Kind: identity.Engine, Source: "probe", Name: "chat/0", Says: []identity.Said{host}},
+		{Kind: identity.Engine, Source: "metrics", Name: "vLLM at 10.0.0.8:8000", Target: "10.0.0.8:8000", Says: []identity.Said{{Attr: identity.Host, Value: "gpu-7", From: "label node"}}},
+		{Kind: identity.Gateway, Source: "traces", Name: "gateway", Says: []identity.Said{}}})
+	return &api.Identities{Joined: *j, Clocks: []api.ClockShift{{Clock: "host gpu-7", From: "host edge", Low: 48e6, High: 52e6, Pairs: 12, Since: scenario.Epoch}}}, nil
 }
 
 // aPeriod is what a store may list.

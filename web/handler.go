@@ -88,8 +88,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}()
 	secure(rec, r)
 	control := http.NewResponseController(rec)
-	_ = control.SetWriteDeadline(time.Now().Add(2 * h.opts.Timeout)) // not every connection has deadlines
-	if r.ContentLength != 0 {                                        // net/http reads on after a refusal, and would wait for as long as the sender likes
+	_ = control.SetWriteDeadline(time.Now().Add(h.opts.Timeout + h.opts.WriteTimeout)) // not every connection has deadlines
+	if r.ContentLength != 0 {                                                          // net/http reads on after a refusal, and would wait for as long as the sender likes
 		rec.unread = true
 		_ = control.SetReadDeadline(time.Now().Add(h.opts.ReadTimeout))
 	}

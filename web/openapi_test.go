@@ -46,6 +46,8 @@ var example = map[string]string{
 	"listSources":    "/api/v1/sources",
 	"listChanges":    "/api/v1/changes",
 	"listTargets":    "/api/v1/targets",
+	"listSignals":    "/api/v1/signals",
+	"joinIdentities": "/api/v1/identities",
 	"storeState":     "/api/v1/store",
 	"verifyStore":    "/api/v1/store/verify",
 	"compactStore":   "/api/v1/store/compact",
@@ -73,7 +75,7 @@ func failureExamples() []error {
 
 // described makes the document from the table of routes, the Go types and their comments, and real answers.
 func described(t *testing.T) []byte {
-	d := newDescriber(t, "api", "account", "diagnose", "ledger", "store")
+	d := newDescriber(t, "api", "account", "diagnose", "ledger", "store", "identity", "look", "signals")
 	problem := d.of(reflect.TypeFor[api.ProblemBody]())
 	responses := object{}
 	failures := map[string]string{
@@ -173,7 +175,7 @@ func described(t *testing.T) []byte {
 			}
 			media["example"] = exampleOf(t, b)
 		}
-		if strings.Contains(r.Path, "/store") || r.Path == "/targets" || r.Name == "spansOfRequest" {
+		if strings.Contains(r.Path, "/store") || r.Path == "/targets" || r.Path == "/signals" || r.Path == "/identities" || r.Name == "spansOfRequest" {
 			statuses = append(statuses, "501")
 		}
 		if strings.Contains(r.Path, "{id}") || r.Name == "explainWorst" || r.Name == "listIterations" {
@@ -367,7 +369,7 @@ func TestAnswersAreAsDocumented(t *testing.T) {
 		addresses := []string{"/api/v1/requests", "/api/v1/requests?sort=queue&limit=1", "/api/v1/requests?over=1000h", "/api/v1/requests?class=none", "/api/v1/requests?tenant=5f0c1a2b&route=18f6e5d4", "/api/v1/requests?tenant=acme", "/api/v1/requests?page=2&limit=2",
 			"/api/v1/requests?sort=beauty", "/api/v1/requests?limit=0", "/api/v1/requests/no-such", "/api/v1/explain", "/api/v1/explain?slowest=ttft", "/api/v1/explain?class=none",
 			"/api/v1/iterations", "/api/v1/iterations?limit=3", "/api/v1/iterations?engine=none", "/api/v1/iterations?first=10&last=12", "/api/v1/iterations/1", "/api/v1/iterations/999999", "/api/v1/iterations/0",
-			"/api/v1/iterations/65", "/api/v1/iterations/115", "/api/v1/odd", "/api/v1/engines", "/api/v1/devices", "/api/v1/overview", "/api/v1/gaps", "/api/v1/gaps?limit=1", "/api/v1/sources", "/api/v1/changes", "/api/v1/targets", "/api/v1/store",
+			"/api/v1/iterations/65", "/api/v1/iterations/115", "/api/v1/odd", "/api/v1/engines", "/api/v1/devices", "/api/v1/overview", "/api/v1/gaps", "/api/v1/gaps?limit=1", "/api/v1/sources", "/api/v1/changes", "/api/v1/targets", "/api/v1/signals", "/api/v1/identities", "/api/v1/store",
 			"/api/v1/requests/b", "/api/v1/requests/grow", "/api/v1/requests/late/spans", "/api/v1/requests/short/spans?ids=maybe", "/healthz", "/readyz", "/api/v1/openapi.json"}
 		for _, r := range list.Requests[:min(len(list.Requests), 60)] {
 			addresses = append(addresses, "/api/v1/requests/"+url.PathEscape(r.Name), "/api/v1/requests/"+url.PathEscape(r.Name)+"/spans?ids=no", "/api/v1/iterations?limit=5&request="+url.QueryEscape(r.Name))

@@ -193,6 +193,24 @@ var routes = []route{
 			}
 			return answer(ctx, a, nothing{}, bare(scraper.Targets))
 		}},
+	{method: "GET", path: "/signals", name: "listSignals", role: Viewer, answer: &api.SignalList{},
+		about: "Lists what arrives: registered signals with native names, how fresh and by which way; what their producers could send and do not, with the question that stays open; what arrives without a use, with its cost; what was refused; and facts about it.",
+		ask: func(ctx context.Context, s api.Service, a *arguments) (any, error) {
+			observer, err := observer(s)
+			if err != nil {
+				return nil, err
+			}
+			return answer(ctx, a, nothing{}, bare(observer.Signals))
+		}},
+	{method: "GET", path: "/identities", name: "joinIdentities", role: Viewer, answer: &api.Identities{},
+		about: "Lists the engines, gateways and devices that the ledger, series and spans speak of, says which are one, by what, and where that is only likely; and which hosts' clocks are apart.",
+		ask: func(ctx context.Context, s api.Service, a *arguments) (any, error) {
+			observer, err := observer(s)
+			if err != nil {
+				return nil, err
+			}
+			return answer(ctx, a, nothing{}, bare(observer.Identities))
+		}},
 	{method: "GET", path: "/store", name: "storeState", role: Viewer, answer: &api.StoreState{},
 		about: "Lists the sealed periods, the damaged ones with what is wrong with them, and says how large the log is.",
 		ask: func(ctx context.Context, s api.Service, a *arguments) (any, error) {

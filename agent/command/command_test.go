@@ -186,7 +186,7 @@ func TestAgentIsSmall(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	allowed := map[string]bool{"ledger": true, "wire": true, "ingest/stream": true, "config": true, "agent": true, "gpu": true, "signals": true, "agent/command": true, "cmd/whylate-agent": true, "internal/renew": true}
+	allowed := map[string]bool{"ledger": true, "identity": true, "wire": true, "ingest/stream": true, "config": true, "agent": true, "gpu": true, "signals": true, "agent/command": true, "cmd/whylate-agent": true, "internal/renew": true}
 	for dep := range strings.Lines(string(out)) {
 		dep = strings.TrimSpace(dep)
 		host, _, _ := strings.Cut(dep, "/")

@@ -13,19 +13,16 @@ import (
 	"math"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
-	"github.com/prometheus/prometheus/model/value"
 	"github.com/prometheus/prometheus/storage"
-	"github.com/prometheus/prometheus/tsdb/chunkenc"
 
 	"github.com/whylate/whylate/adapter"
 	"github.com/whylate/whylate/adapter/dialects"
-	"github.com/whylate/whylate/exposition"
 	"github.com/whylate/whylate/metrics"
+	"github.com/whylate/whylate/metrics/native"
 	"github.com/whylate/whylate/signals"
 )
 
@@ -37,7 +34,7 @@ const before = 5 * time.Minute
 
 // Minute writes the signals of the time from (exclusive) to (inclusive), and says how many samples it wrote. A minute may be written again.
 func Minute(ctx context.Context, detail storage.Queryable, to storage.AppendableV2, from, till time.Time) (n int, err error) {
-	tracks, err := Tracks(ctx, detail, from.Add(-before), till, names)
+	tracks, err := native.Registered(ctx, detail, from.Add(-before), till)
 	if err != nil {
 		return 0, fmt.Errorf("signals of the minute before %s: %w", till.UTC().Format(time.TimeOnly), err)
 	}
@@ -48,75 +45,6 @@ func Minute(ctx context.Context, detail storage.Queryable, to storage.Appendable
 		}
 	}
 	return w.n, errors.Join(w.err, w.app.Commit())
-}
-
-// names matches every native series that is registered.
-var names = func() *labels.Matcher {
-	var alternatives []string
-	add := func(name string) {
-		for _, suffix := range []string{"", "_bucket", "_sum", "_count"} {
-			alternatives = append(alternatives, name+suffix)
-		}
-	}
-	for i := range signals.All() {
-		for _, n := range signals.All()[i].From {
-			add(n.Name)
-			if _, rest, ok := strings.Cut(n.Name, ":"); ok { // as Ray exports it
-				add("ray_" + n.Producer + "_" + rest)
-			}
-		}
-	}
-	slices.Sort(alternatives)
-	for i, a := range alternatives {
-		alternatives[i] = quote(a)
-	}
-	return labels.MustNewMatcher(labels.MatchRegexp, model.MetricNameLabel, strings.Join(slices.Compact(alternatives), "|"))
-}()
-
-func quote(name string) string { return strings.ReplaceAll(name, ".", `\.`) }
-
-// Tracks makes tracks of the native series of a time that match.
-func Tracks(ctx context.Context, from storage.Queryable, since, till time.Time, match ...*labels.Matcher) ([]*adapter.Track, error) {
-	q, err := from.Querier(since.UnixMilli(), till.UnixMilli())
-	if err != nil {
-		return nil, err
-	}
-	defer q.Close()
-	var ts dialects.Tracks
-	set := q.Select(ctx, false, nil, match...)
-	var it chunkenc.Iterator
-	for set.Next() {
-		s := set.At()
-		ls := s.Labels()
-		_, put, none := ts.Series(ls.Get("instance"), ls.Get(model.MetricNameLabel), native(ls))
-		it = s.Iterator(it)
-		for kind := it.Next(); kind != chunkenc.ValNone; kind = it.Next() {
-			if kind != chunkenc.ValFloat {
-				continue // native histograms: no producer of a registered signal sends them yet
-			}
-			switch t, v := it.At(); {
-			case value.IsStaleNaN(v): // it ended, which is no value
-			case math.IsNaN(v):
-				none()
-			default:
-				put(adapter.Point{At: t * 1e6, Value: v})
-			}
-		}
-		if it.Err() != nil {
-			return nil, it.Err()
-		}
-	}
-	ts.Assemble()
-	return ts.All, set.Err()
-}
-
-func native(ls labels.Labels) (out exposition.Labels) {
-	ls.Range(func(l labels.Label) {
-		if l.Name != model.MetricNameLabel {
-			out = append(out, exposition.Label{Name: l.Name, Value: l.Value})
-		}
-	})
-	return out
 }
 
 // writer appends readings.

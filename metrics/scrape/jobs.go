@@ -267,5 +267,9 @@ func plain(err error) error {
 	s := yamlPrefix.ReplaceAllString(err.Error(), "")
 	s = yamlLine.ReplaceAllString(s, "")
 	s = yamlType.ReplaceAllString(s, "there is no key $1 in a job")
-	return errors.New(strings.Join(strings.Fields(s), " "))
+	var said []string
+	for line := range strings.Lines(s) {
+		said = append(said, strings.Join(strings.Fields(line), " "))
+	}
+	return errors.New(strings.Join(said, "; "))
 }

@@ -310,7 +310,7 @@ func TestTargetsThatBringNothing(t *testing.T) {
 	job("no token", "metrics_path: /ok, authorization: {credentials_file: "+filepath.Join(dir, "none")+"},", host(plain), "a file of the job cannot be read", "let the user")
 
 	k := open(t)
-	s, _ := start(t, k, Settings{Interval: 500 * time.Millisecond, Samples: 200, Body: 1 << 20, Jobs: jobs.String()})
+	s, _ := start(t, k, Settings{Interval: 3 * time.Second, Samples: 200, Body: 1 << 20, Jobs: jobs.String()})
 	wrong := func() (out []string) {
 		for _, tg := range s.Targets().Targets {
 			w := want[tg.Job]
@@ -435,11 +435,12 @@ func TestFilesAreTakenUp(t *testing.T) {
 
 func TestWrongJobsAreNamed(t *testing.T) {
 	for jobs, want := range map[string]string{
-		"{a: b}":                           "is no list of jobs",
-		"[a]":                              "job number 1: it is no job",
-		"- {static_configs: []}":           "job number 1: job_name is empty",
-		"- {job_name: a, ports: []}":       "job a: there is no key ports in a job",
-		"- {job_name: a}\n- {job_name: a}": "another job has this name",
+		"{a: b}":                                "is no list of jobs",
+		"[a]":                                   "job number 1: it is no job",
+		"- {static_configs: []}":                "job number 1: job_name is empty",
+		"- {job_name: a, ports: [], every: 1s}": "job a: there is no key ports in a job; there is no key every in a job",
+		"- {job_name: a, ports: []}":            "job a: there is no key ports in a job",
+		"- {job_name: a}\n- {job_name: a}":      "another job has this name",
 		"- {job_name: a, scrape_interval: 1s, scrape_timeout: 2s}": "scrape timeout greater than scrape interval",
 		"- {job_name: a, relabel_configs: [{action: nope}]}":       `"nope"`,
 		"- {job_name: a, params: &x {}, http_headers: *x}":         "anchor or alias",

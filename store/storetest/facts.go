@@ -111,6 +111,8 @@ var notSealed = map[string]string{
 	"Engine.BaseEnd": "of a slice it is where its first tile begins",
 	"Engine.Firsts":  "comes beside the engine, of the whole incarnation: Slice.Firsts",
 	"Engine.Began":   "comes beside the engine, of the whole incarnation: Slice.Began",
+	"Engine.Host":    "joins engines that run with what is scraped of them",
+	"Engine.PID":     "as Engine.Host",
 }
 
 // everyFact: whatever the ledger can say is sealed and comes back, or is listed in notSealed. A new field of the ledger fails here until it has

@@ -40,7 +40,7 @@ func iterationTimes(s *figure.Sheet) error {
 			return err
 		}
 		rest := func(n uint64) bool { return !k.learn(n) }
-		a, pace := c.Judge(e, rest), c.Pace(e, rest, 1)
+		a, pace := c.Judge(e, rest), c.Pace(e, rest)
 		judged(s, k.name, a.All)
 		judged(s, k.name+"_decode", a.Decode)
 		judged(s, k.name+"_prefill", a.Prefill)

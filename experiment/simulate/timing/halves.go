@@ -49,56 +49,54 @@ const leastPace = 8
 
 // Pace judges sequences on those iterations between their first and their last token for which use returns true. Iterations that
 // stalled, in truth or in the drawing, are left out: a single one would be all there is to see.
-func (c *Calibration) Pace(e *ledger.Engine, use func(n uint64) bool, seed uint64) Pace {
-	sums := make([]pace, len(e.Iterations)+1)
-	for n, tile := range c.tiles(e, use, seed) {
-		sums[n-e.First+1] = tile
-	}
-	for k := range e.Iterations {
-		sums[k+1].add(sums[k])
-	}
+func (c *Calibration) Pace(e *ledger.Engine, use func(n uint64) bool) Pace {
+	seen := observe(e, use)
 	var real, drawn, one []float64
-	for _, q := range e.Sequences {
-		if q.FirstEmit < e.First || q.LastEmit <= q.FirstEmit || q.LastEmit > e.Last() {
-			continue
+	for seed := range uint64(draws) {
+		sums := c.tiles(e, seen, seed)
+		for _, q := range e.Sequences {
+			if q.FirstEmit < e.First || q.LastEmit <= q.FirstEmit || q.LastEmit > e.Last() {
+				continue
+			}
+			p := sums[q.LastEmit-e.First+1].sub(sums[q.FirstEmit-e.First+1])
+			if p.n >= leastPace {
+				real, drawn, one = append(real, p.real/p.n), append(drawn, p.drawn/p.n), append(one, math.Abs(p.drawn/p.real-1))
+			}
 		}
-		p := sums[q.LastEmit-e.First+1]
-		p.sub(sums[q.FirstEmit-e.First+1])
-		if p.n < leastPace {
-			continue
-		}
-		real, drawn, one = append(real, p.real/p.n), append(drawn, p.drawn/p.n), append(one, math.Abs(p.drawn/p.real-1))
 	}
 	if len(real) == 0 {
 		return Pace{}
 	}
 	off := func(q float64) float64 { return quantile(drawn, q)/quantile(real, q) - 1 }
-	return Pace{len(real), quantile(one, 0.5), off(0.5), off(0.99), sum(drawn)/sum(real) - 1}
+	return Pace{len(real) / draws, quantile(one, 0.5), off(0.5), off(0.99), sum(drawn)/sum(real) - 1}
 }
 
 // pace is time over n iterations, ns.
 type pace struct{ n, real, drawn float64 }
 
-func (p *pace) add(o pace) { p.n, p.real, p.drawn = p.n+o.n, p.real+o.real, p.drawn+o.drawn }
-func (p *pace) sub(o pace) { p.n, p.real, p.drawn = p.n-o.n, p.real-o.real, p.drawn-o.drawn }
+func (p pace) add(o pace) pace { return pace{p.n + o.n, p.real + o.real, p.drawn + o.drawn} }
+func (p pace) sub(o pace) pace { return pace{p.n - o.n, p.real - o.real, p.drawn - o.drawn} }
 
-// tiles are iterations by number with the gap before them, as they were and drawn.
-func (c *Calibration) tiles(e *ledger.Engine, use func(n uint64) bool, seed uint64) map[uint64]pace {
-	tiles := map[uint64]pace{}
+// tiles are running sums over the rows of e, of what was seen: iterations with the gap before them, as they were and drawn.
+func (c *Calibration) tiles(e *ledger.Engine, seen []observation, seed uint64) []pace {
+	sums := make([]pace, len(e.Iterations)+1)
 	model := c.Model(seed)
 	gap := time.Duration(0)
-	for _, o := range observe(e, use) {
+	for _, o := range seen {
 		it := e.Row(o.number)
 		took := model.Iteration(0, &o.shape)
 		real, drawn, typical := float64(it.Duration()), Duration(e, it, took), Duration(e, it, c.Typical(&o.shape))
 		if !stalled(real, typical) && !stalled(drawn, typical) {
-			tiles[o.number] = pace{1, float64(it.End - e.TileStart(o.number)), drawn + float64(gap)}
+			sums[o.number-e.First+1] = pace{1, float64(it.End - e.TileStart(o.number)), drawn + float64(gap)}
 		}
 		if gap = took.Gap; e.Depth > 1 { // it passes beside the device's work
 			gap = 0
 		}
 	}
-	return tiles
+	for k := range e.Iterations {
+		sums[k+1] = sums[k+1].add(sums[k])
+	}
+	return sums
 }
 
 func sum(xs []float64) float64 {

@@ -57,6 +57,11 @@ func TestTimeStepsAtGraphSizes(t *testing.T) {
 	if a, b := at(4), at(5); float64(b) < 1.2*float64(a) {
 		t.Errorf("5 sequences need the graph of 8, 4 do not; they take %v and %v", b, a)
 	}
+	// Past the largest graph there is none.
+	plain := calibrate(t, made(t, 3, 4000, 1, still(small()).Model(0), false))
+	if a, b := plain.Expect(shape(0, 0, 32)), plain.Expect(shape(0, 0, 33)); math.Abs(float64(b.Device-a.Device)/float64(small().Eager)-1) > 0.2 || b.Mode != ledger.GraphNone {
+		t.Errorf("32 tokens take %+v, 33 take %+v; a launch without a graph takes %v longer", a, b, small().Eager)
+	}
 }
 
 // Each real residual comes back as often as any other: the drawn ones have the quantiles of the real ones.

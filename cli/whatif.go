@@ -10,7 +10,7 @@ import (
 	"github.com/whylate/whylate/diagnose"
 	"github.com/whylate/whylate/experiment/whatif"
 	"github.com/whylate/whylate/ingest"
-	"github.com/whylate/whylate/ledger"
+	"github.com/whylate/whylate/server"
 )
 
 func (e *env) whatif() *cobra.Command {
@@ -37,7 +37,7 @@ Settings: ` + strings.Join(whatif.Knobs(), ", ") + ".",
 			}
 			q.Book = a.Book()
 			var err error
-			if q.Engine, err = theEngine(q.Book, engine); err != nil {
+			if q.Engine, err = server.FindEngine(q.Book, engine); err != nil {
 				return err
 			}
 			answer, err := whatif.Ask(cmd.Context(), q)
@@ -54,27 +54,6 @@ Settings: ` + strings.Join(whatif.Knobs(), ", ") + ".",
 	f.Uint64Var(&q.Seed, "seed", 1, "of the first one")
 	out.flags(cmd)
 	return cmd
-}
-
-// theEngine finds the engine of an id, or the only one.
-func theEngine(b *ledger.Book, id string) (*ledger.Engine, error) {
-	var ids []string
-	var found []*ledger.Engine
-	for _, e := range b.Engines {
-		ids = append(ids, e.ID.String())
-		if strings.HasPrefix(e.ID.String(), id) {
-			found = append(found, e)
-		}
-	}
-	switch {
-	case len(ids) == 0:
-		return nil, fmt.Errorf("%w: no engine's scheduler was recorded", errNoSource)
-	case len(found) == 1:
-		return found[0], nil
-	case id == "" || len(found) > 1:
-		return nil, usageError{fmt.Errorf("the captures hold %d engines: give --engine, one of %s", len(ids), strings.Join(ids, ", "))}
-	}
-	return nil, usageError{fmt.Errorf("--engine %q: there is none; there are %s", id, strings.Join(ids, ", "))}
 }
 
 func (e *env) printWhatif(a *whatif.Answer) {

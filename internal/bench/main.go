@@ -34,6 +34,7 @@ func main() {
 		{"metrics", timeSeries},
 		{"scrape", scraping},
 		{"look", func(s *figure.Sheet) error { return looking(s, 100, time.Minute) }},
+		{"timing", iterationTimes},
 		{"probe", probe},
 	}
 	if *long {

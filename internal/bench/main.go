@@ -34,6 +34,7 @@ func main() {
 		{"metrics", timeSeries},
 		{"scrape", scraping},
 		{"look", func(s *figure.Sheet) error { return looking(s, 100, time.Minute) }},
+		{"simulate", simulated},
 		{"probe", probe},
 	}
 	if *long {
@@ -265,6 +266,20 @@ func bench(pkg, pattern string) (results, error) {
 		rs = append(rs, r)
 	}
 	return rs, nil
+}
+
+// simulated plays worlds of one engine with 64 running sequences: without a listener, into a capture, into a ledger; and as much of
+// the heap as is alive after a long run, divided by that after one a tenth as long.
+func simulated(s *figure.Sheet) error {
+	world, err := bench("./experiment/simulate/world", "Iterations|Alive")
+	if err != nil {
+		return err
+	}
+	s.Report("simulate/iterations_per_second_silent", world.get("Iterations/silent", "iterations/core-s"), "iterations/s")
+	s.AtLeast("simulate/iterations_per_second", world.get("Iterations/ledger", "iterations/core-s"), "iterations/s", 20_000)
+	s.AtLeast("simulate/iterations_per_second_capture", world.get("Iterations/capture", "iterations/core-s"), "iterations/s", 20_000)
+	s.AtMost("simulate/memory_ten_times_as_long", world.get("Alive", "ratio"), "ratio", 1.3)
+	return nil
 }
 
 // probe runs the probe's own benchmark, which prints figure lines.

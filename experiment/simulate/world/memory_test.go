@@ -9,7 +9,7 @@ import (
 )
 
 // heapAfter is what is alive when a world has played so many requests.
-func heapAfter(t *testing.T, requests int) uint64 {
+func heapAfter(t testing.TB, requests int) uint64 {
 	t.Helper()
 	out, err := wire.NewCaptureWriter(io.Discard)
 	if err != nil {

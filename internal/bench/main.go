@@ -35,6 +35,7 @@ func main() {
 		{"scrape", scraping},
 		{"look", func(s *figure.Sheet) error { return looking(s, 100, time.Minute) }},
 		{"simulate", simulated},
+		{"timing", iterationTimes},
 		{"probe", probe},
 	}
 	if *long {
@@ -266,20 +267,6 @@ func bench(pkg, pattern string) (results, error) {
 		rs = append(rs, r)
 	}
 	return rs, nil
-}
-
-// simulated plays worlds of one engine with 64 running sequences: without a listener, into a capture, into a ledger; and as much of
-// the heap as is alive after a long run, divided by that after one a tenth as long.
-func simulated(s *figure.Sheet) error {
-	world, err := bench("./experiment/simulate/world", "Iterations|Alive")
-	if err != nil {
-		return err
-	}
-	s.Report("simulate/iterations_per_second_silent", world.get("Iterations/silent", "iterations/core-s"), "iterations/s")
-	s.AtLeast("simulate/iterations_per_second", world.get("Iterations/ledger", "iterations/core-s"), "iterations/s", 20_000)
-	s.AtLeast("simulate/iterations_per_second_capture", world.get("Iterations/capture", "iterations/core-s"), "iterations/s", 20_000)
-	s.AtMost("simulate/memory_ten_times_as_long", world.get("Alive", "ratio"), "ratio", 1.3)
-	return nil
 }
 
 // probe runs the probe's own benchmark, which prints figure lines.

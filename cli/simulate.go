@@ -89,6 +89,7 @@ type simulateCommand struct {
 	clients               int
 	think, until          time.Duration
 	client                world.Client
+	front                 world.Front
 }
 
 func (c *simulateCommand) run(path string) (err error) {
@@ -163,7 +164,7 @@ func (c *simulateCommand) config() (world.Config, error) {
 		config.Sampling = time.Second
 	}
 	for i := range c.replicas {
-		r := world.Replica{Name: fmt.Sprintf("replica-%d", i), Front: world.DefaultFront}
+		r := world.Replica{Name: fmt.Sprintf("replica-%d", i), Front: c.front}
 		for k := range c.ranks {
 			one := rank
 			if one.Model, err = model(c.seed + uint64(i*c.ranks+k)); err != nil {
@@ -196,6 +197,7 @@ func routerNamed(name string) (world.Router, error) {
 
 // kind is one engine without its model, and what makes models of its kind.
 func (c *simulateCommand) kind() (world.Rank, func(seed uint64) (timing.Model, error), error) {
+	c.front = world.DefaultFront
 	rank := world.Rank{Version: "0.32.0", Settings: world.DefaultSettings(), Accept: acceptance}
 	if c.gpus {
 		rank.GPUs = []world.GPU{world.DefaultGPU}
@@ -242,10 +244,12 @@ func (c *simulateCommand) calibration(rank *world.Rank) (calibration *timing.Cal
 		if err := c.e.load([]string{c.like}, a); err != nil {
 			return nil, err
 		}
-		e, err := server.FindEngine(a.Book(), c.engine)
+		b := a.Book()
+		e, err := server.FindEngine(b, c.engine)
 		if err != nil {
 			return nil, fmt.Errorf("--like %s: %w", c.like, err)
 		}
+		c.front = world.FrontLike(b)
 		rank.Version, rank.Settings = e.Version, maps.Clone(e.Settings)
 		if c.time == "" {
 			calibration, err = timing.Calibrate(e, func(uint64) bool { return true })

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -48,7 +49,7 @@ what it was given, and held against its own one by one (docs/fidelity.md).`,
 			if c.check {
 				return c.checkAll(given)
 			}
-			return c.run(given[0])
+			return c.run(cmd.Context(), given[0])
 		},
 	}
 	f := cmd.Flags()
@@ -92,11 +93,12 @@ type simulateCommand struct {
 	front                 world.Front
 }
 
-func (c *simulateCommand) run(path string) (err error) {
+func (c *simulateCommand) run(ctx context.Context, path string) (err error) {
 	config, err := c.config()
 	if err != nil {
 		return err
 	}
+	config.Wait = func(time.Duration) error { return ctx.Err() }
 	in, err := c.in.open(path)
 	if err != nil {
 		return err
@@ -105,6 +107,9 @@ func (c *simulateCommand) run(path string) (err error) {
 	config.Workload = experiment.Open(in)
 	if c.clients > 0 {
 		config.Workload = workload.Closed(in, c.clients, c.think, c.seed)
+	}
+	if _, err := world.New(config); err != nil { // before it costs a file
+		return err
 	}
 	file, err := os.OpenFile(c.path, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
 	if err != nil {

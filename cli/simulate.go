@@ -2,6 +2,7 @@ package cli
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -12,11 +13,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/whylate/whylate/experiment"
+	"github.com/whylate/whylate/experiment/simulate"
 	"github.com/whylate/whylate/experiment/simulate/timing"
 	"github.com/whylate/whylate/experiment/simulate/world"
 	"github.com/whylate/whylate/experiment/workload"
 	"github.com/whylate/whylate/ingest"
-	"github.com/whylate/whylate/ledger"
+	"github.com/whylate/whylate/server"
 	"github.com/whylate/whylate/wire"
 )
 
@@ -29,8 +31,8 @@ func (e *env) simulate() *cobra.Command {
 clients and GPU samplers would have left. Every command reads it. Its sources name whylate-simulate as their producer.
 
 With --like, settings and version are those of a recorded engine, and iterations take as long as its did (its own spread, drawn
-again). With --preset they are reckoned from data sheets: only quotients of such times mean anything. With neither, the engine is
-made up. --set changes a setting.
+again), or as --time says, a file of 'whylate calibrate'. With --preset they are reckoned from data sheets: only quotients of such
+times mean anything. With none of them the engine is made up. --set changes a setting.
 
 With --check, nothing is made: each recorded engine's decisions are made again, from its settings and an empty cache, given only
 what it was given, and held against its own one by one (docs/fidelity.md).`,
@@ -47,12 +49,14 @@ what it was given, and held against its own one by one (docs/fidelity.md).`,
 			if c.check {
 				return c.checkAll(given)
 			}
-			return c.run(given[0])
+			return c.run(cmd.Context(), given[0])
 		},
 	}
 	f := cmd.Flags()
 	f.BoolVar(&c.check, "check", false, "hold the simulator against recorded engines")
 	f.StringVar(&c.like, "like", "", "capture of the engine to be like: its settings, its version, its times")
+	f.StringVar(&c.engine, "engine", "", "of --like: which engine (a beginning of its id), where there are several")
+	f.StringVar(&c.time, "time", "", "how long iterations take: a file that 'whylate calibrate' wrote")
 	f.StringVar(&c.preset, "preset", "", "times from data sheets: h100-8b or h100-70b-tp4")
 	f.StringArrayVar(&c.set, "set", nil, "change a setting of the engines, 'name=value'; may be repeated")
 	f.StringVar(&c.version, "vllm", "", "version of vLLM whose rules hold; default that of --like, else 0.32.0")
@@ -77,7 +81,8 @@ type simulateCommand struct {
 	in                    workloadInput
 	out                   output
 	check, gpus           bool
-	like, preset, version string
+	like, engine, version string
+	time, preset          string
 	router, path          string
 	set                   []string
 	seed                  uint64
@@ -85,13 +90,15 @@ type simulateCommand struct {
 	clients               int
 	think, until          time.Duration
 	client                world.Client
+	front                 world.Front
 }
 
-func (c *simulateCommand) run(path string) (err error) {
+func (c *simulateCommand) run(ctx context.Context, path string) (err error) {
 	config, err := c.config()
 	if err != nil {
 		return err
 	}
+	config.Wait = func(time.Duration) error { return ctx.Err() }
 	in, err := c.in.open(path)
 	if err != nil {
 		return err
@@ -100,6 +107,9 @@ func (c *simulateCommand) run(path string) (err error) {
 	config.Workload = experiment.Open(in)
 	if c.clients > 0 {
 		config.Workload = workload.Closed(in, c.clients, c.think, c.seed)
+	}
+	if _, err := world.New(config); err != nil { // before it costs a file
+		return err
 	}
 	file, err := os.OpenFile(c.path, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
 	if err != nil {
@@ -143,14 +153,14 @@ func (c *simulateCommand) config() (world.Config, error) {
 	if c.replicas < 1 || c.ranks < 1 || c.clients < 0 || c.think < 0 || c.think > 0 && c.clients == 0 {
 		return world.Config{}, usageError{errors.New("--replicas and --ranks: give 1 or more; --clients and --think 0 or more, and --think with --clients only")}
 	}
-	if c.like != "" && c.preset != "" {
-		return world.Config{}, usageError{errors.New("--like and --preset: give one of them")}
+	if c.preset != "" && (c.like != "" || c.time != "") {
+		return world.Config{}, usageError{errors.New("--preset: give it without --like and --time")}
 	}
 	router, err := routerNamed(c.router)
 	if err != nil {
 		return world.Config{}, err
 	}
-	rank, model, err := c.engine()
+	rank, model, err := c.kind()
 	if err != nil {
 		return world.Config{}, err
 	}
@@ -159,7 +169,7 @@ func (c *simulateCommand) config() (world.Config, error) {
 		config.Sampling = time.Second
 	}
 	for i := range c.replicas {
-		r := world.Replica{Name: fmt.Sprintf("replica-%d", i), Front: world.DefaultFront}
+		r := world.Replica{Name: fmt.Sprintf("replica-%d", i), Front: c.front}
 		for k := range c.ranks {
 			one := rank
 			if one.Model, err = model(c.seed + uint64(i*c.ranks+k)); err != nil {
@@ -190,26 +200,18 @@ func routerNamed(name string) (world.Router, error) {
 	return nil, usageError{fmt.Errorf("--router %q: give round-robin, least-loaded or prefix-aware", name)}
 }
 
-// engine is one engine without its model, and what makes models of its kind.
-func (c *simulateCommand) engine() (world.Rank, func(seed uint64) (timing.Model, error), error) {
-	rank := world.Rank{Version: cmp.Or(c.version, "0.32.0"), Settings: world.DefaultSettings(), Accept: 0.7}
+// kind is one engine without its model, and what makes models of its kind.
+func (c *simulateCommand) kind() (world.Rank, func(seed uint64) (timing.Model, error), error) {
+	c.front = world.DefaultFront
+	rank := world.Rank{Version: "0.32.0", Settings: world.DefaultSettings(), Accept: acceptance}
 	if c.gpus {
 		rank.GPUs = []world.GPU{world.DefaultGPU}
 	}
-	var calibration *timing.Calibration
-	if c.like != "" {
-		e, err := c.recorded()
-		if err != nil {
-			return rank, nil, err
-		}
-		if calibration, err = timing.Calibrate(e, func(uint64) bool { return true }); err != nil {
-			return rank, nil, fmt.Errorf("--like %s: %w", c.like, err)
-		}
-		rank.Version, rank.Settings = cmp.Or(c.version, e.Version), maps.Clone(e.Settings)
-		if !calibration.Provenance.Device {
-			rank.GPUs = nil
-		}
+	calibration, err := c.calibration(&rank)
+	if err != nil {
+		return rank, nil, err
 	}
+	rank.Version = cmp.Or(c.version, rank.Version)
 	for _, pair := range c.set {
 		name, value, ok := strings.Cut(pair, "=")
 		if !ok {
@@ -221,28 +223,54 @@ func (c *simulateCommand) engine() (world.Rank, func(seed uint64) (timing.Model,
 	}
 	switch {
 	case calibration != nil:
+		if !calibration.Provenance.Device { // no rank of it timed a device: it computed on its host, as far as is known
+			rank.GPUs = nil
+		}
 		return rank, func(seed uint64) (timing.Model, error) { return calibration.Model(seed), nil }, nil
 	case c.preset != "":
 		p, err := timing.PresetNamed(c.preset)
 		if err != nil {
 			return rank, nil, usageError{err}
 		}
-		_, s, err := simulatedSettings(rank)
+		_, s, err := simulate.FromHello(rank.Version, rank.Settings)
 		return rank, func(uint64) (timing.Model, error) { return p.Model(s.Blocks, s.BlockSize) }, err
 	}
 	made := timing.MadeUp()
 	return rank, func(seed uint64) (timing.Model, error) { return made.Model(seed), nil }, made.Validate()
 }
 
-// recorded is the engine of the capture that --like names.
-func (c *simulateCommand) recorded() (*ledger.Engine, error) {
-	a := ingest.New()
-	if err := c.e.load([]string{c.like}, a); err != nil {
-		return nil, err
+// acceptance of a speculated token.
+const acceptance = 0.7
+
+// calibration is what --time and --like say of an engine's times, nil if neither is given; --like also gives the engine's settings.
+func (c *simulateCommand) calibration(rank *world.Rank) (calibration *timing.Calibration, err error) {
+	if c.like != "" {
+		a := ingest.New()
+		if err := c.e.load([]string{c.like}, a); err != nil {
+			return nil, err
+		}
+		b := a.Book()
+		e, err := server.FindEngine(b, c.engine)
+		if err != nil {
+			return nil, fmt.Errorf("--like %s: %w", c.like, err)
+		}
+		c.front = world.FrontLike(b)
+		rank.Version, rank.Settings = e.Version, maps.Clone(e.Settings)
+		if c.time == "" {
+			calibration, err = timing.Calibrate(e, func(uint64) bool { return true })
+			return calibration, err
+		}
 	}
-	b := a.Book()
-	if len(b.Engines) != 1 {
-		return nil, fmt.Errorf("--like %s: it holds %d engines; give a capture of one", c.like, len(b.Engines))
+	if c.time == "" {
+		return nil, nil
 	}
-	return b.Engines[0], nil
+	f, err := os.Open(c.time)
+	if err != nil {
+		return nil, fmt.Errorf("--time: %w", err)
+	}
+	defer f.Close()
+	if calibration, err = timing.Read(f); err != nil {
+		err = fmt.Errorf("--time %s: %w", c.time, err)
+	}
+	return calibration, err
 }

@@ -9,9 +9,7 @@ import (
 	"os"
 	"slices"
 
-	"github.com/whylate/whylate/experiment/simulate"
 	"github.com/whylate/whylate/experiment/simulate/fidelity"
-	"github.com/whylate/whylate/experiment/simulate/world"
 )
 
 // checked is what --check found in one capture.
@@ -85,9 +83,4 @@ func share(part, of int) string {
 	}
 	hundredths := 10_000 * part / of
 	return fmt.Sprintf("%d.%02d %%", hundredths/100, hundredths%100)
-}
-
-// simulatedSettings are an engine's, as the simulator reads them.
-func simulatedSettings(r world.Rank) (simulate.Rules, simulate.Settings, error) {
-	return simulate.FromHello(r.Version, r.Settings)
 }

@@ -35,6 +35,7 @@ func main() {
 		{"scrape", scraping},
 		{"workload", workloads},
 		{"look", func(s *figure.Sheet) error { return looking(s, 100, time.Minute) }},
+		{"simulate", simulated},
 		{"timing", iterationTimes},
 		{"probe", probe},
 	}

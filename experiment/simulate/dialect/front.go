@@ -26,7 +26,7 @@ type front struct {
 
 // listener is told what vLLM's front end tells its own statistics.
 type listener interface {
-	// iterated is told of each completion that has scheduled something, when the engine is done with it.
+	// iterated is told of each completion, when the engine is done with it.
 	iterated(e *engine, at int64, it *iteration)
 	// output is told of each message with output of sequences.
 	output(e *engine, at int64, o *output)

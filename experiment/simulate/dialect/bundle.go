@@ -3,6 +3,7 @@ package dialect
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -35,12 +36,15 @@ type Options struct {
 	ScrapeEvery time.Duration // between metrics pages; 0 = 15 s
 	Device      string        // whose memory the KV cache lies in, as the engine's log calls it; "" = GPU
 	Producer    string        // of the manifest; "" = whylate
-	// Window is how much later a message may come than one of another source that happened after it; 0 = they come in order of time.
+	// Window is how much later a message may come than one of another source that happened after it; 0 = 2 s.
 	Window time.Duration
 	Truth  []byte // becomes truth.json; nil = the truth is not known
 }
 
-const scrapeEvery = 15 * time.Second
+const (
+	scrapeEvery = 15 * time.Second
+	outOfOrder  = 2 * time.Second
+)
 
 // Bundle is a Recorder that writes a run bundle as a directory, file by file: what it holds in memory does not grow with the run. The same
 // messages give the same bytes.
@@ -84,12 +88,9 @@ func Create(path string, o Options) (*Bundle, error) {
 	if o.ScrapeEvery <= 0 {
 		o.ScrapeEvery = scrapeEvery
 	}
-	if o.Device == "" {
-		o.Device = "GPU"
-	}
-	if o.Producer == "" {
-		o.Producer = "whylate"
-	}
+	o.Window = cmp.Or(o.Window, outOfOrder)
+	o.Device = cmp.Or(o.Device, "GPU")
+	o.Producer = cmp.Or(o.Producer, "whylate")
 	dir, err := bundle.CreateDir(path)
 	if err != nil {
 		return nil, err
@@ -313,9 +314,11 @@ func (b *Bundle) scrape(at int64) error {
 	return nil
 }
 
-// Close writes what waits, and the manifest.
+// Close writes what waits, and the manifest. The run is watched for one interval longer than it said something, so that a page tells how it
+// ended.
 func (b *Bundle) Close() error {
 	b.fail(b.fleet.end())
+	b.fail(b.fleet.until(b.fleet.latest + int64(b.o.ScrapeEvery)))
 	for _, target := range slices.Sorted(maps.Keys(b.fleet.fronts)) {
 		if t := b.fleet.fronts[target].traces; t != nil {
 			t.flush()

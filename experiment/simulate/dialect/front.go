@@ -162,7 +162,7 @@ func (f *front) engine(h *wire.Hello) *engine {
 		e.free = e.room
 	}
 	if e.counts == nil || len(h.Settings) > 0 {
-		e.counts = newCounts(number(e.hello.Settings, "max_model_len"))
+		e.counts = newCounts(number(e.hello.Settings, "max_model_len"), number(e.hello.Settings, "num_speculative_tokens"))
 	}
 	return e
 }

@@ -1,6 +1,10 @@
 package simulate
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/whylate/whylate/ledger"
+)
 
 // admitAll lets in who waits, until somebody cannot be let in: nobody behind is asked then.
 func (t *turn) admitAll() {
@@ -15,14 +19,20 @@ func (t *turn) admitAll() {
 			break
 		}
 		q := line.line[0]
-		if t.pass(q) {
+		if why := t.pass(q); why != ledger.SkipNone {
 			line.pop()
 			t.passed = append(t.passed, q)
+			t.aside = append(t.aside, Skip{Sequence: q, Reason: why})
 			continue
 		}
 		hits := t.find(q)
 		tokens, drafts := t.share(q, len(hits)*t.settings.BlockSize, ran)
-		if tokens == 0 || !t.admit(q, hits, tokens) {
+		if tokens == 0 {
+			t.looked.head, t.looked.refused = q, ledger.SkipTokenBudget
+			break
+		}
+		if need, ok := t.admit(q, hits, tokens); !ok {
+			t.looked.head, t.looked.refused, t.looked.need = q, ledger.SkipKVBlocks, need
 			break
 		}
 		line.pop()
@@ -54,18 +64,22 @@ func (t *turn) next() *queue {
 	return w
 }
 
-// pass says whether a sequence cannot run yet, though who stands behind it may.
-func (t *turn) pass(q *Sequence) bool {
+// pass says why a sequence cannot run yet, though who stands behind it may; none if it can.
+func (t *turn) pass(q *Sequence) ledger.SkipReason {
 	switch {
 	case q.grammar == grammarFailed:
 		if !slices.Contains(t.failed, q) {
 			t.failed = append(t.failed, q)
 		}
-		return true
-	case q.grammar == grammarCompiling, q.Stale > 0 && !q.Drop:
-		return true
+		return ledger.SkipGrammar
+	case q.grammar == grammarCompiling:
+		return ledger.SkipGrammar
+	case q.Stale > 0 && !q.Drop:
+		return ledger.SkipStaleOutput
+	case t.settings.Adapters > 0 && q.Adapter != 0 && len(t.adapters) == t.settings.Adapters && !slices.Contains(t.adapters, q.Adapter):
+		return ledger.SkipAdapterLimit
 	}
-	return t.settings.Adapters > 0 && q.Adapter != 0 && len(t.adapters) == t.settings.Adapters && !slices.Contains(t.adapters, q.Adapter)
+	return ledger.SkipNone
 }
 
 // share is how many tokens a sequence is admitted with, and how many of them are drafts. 0 = it does not fit.

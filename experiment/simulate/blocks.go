@@ -7,7 +7,7 @@ func (s *Scheduler) find(q *Sequence) []int32 {
 		return s.hits
 	}
 	for i := range (q.Tokens - 1) / s.settings.BlockSize {
-		b, ok := s.pool.lookup(q.hash(i))
+		b, ok := s.pool.lookup(q.Hash(i))
 		if !ok {
 			break
 		}
@@ -27,8 +27,8 @@ func (s *Scheduler) grow(q *Sequence, tokens int) bool {
 	return true
 }
 
-// admit gives a waiting sequence the blocks it hit and those for its first tokens, and says whether there were enough.
-func (s *Scheduler) admit(q *Sequence, hits []int32, tokens int) bool {
+// admit gives a waiting sequence the blocks it hit and those for its first tokens. If there are not enough, it says how many it needs.
+func (s *Scheduler) admit(q *Sequence, hits []int32, tokens int) (need int, ok bool) {
 	needed := 0 // blocks that are free now and no longer after
 	for _, b := range hits {
 		if s.pool.refs[b] == 0 {
@@ -38,13 +38,13 @@ func (s *Scheduler) admit(q *Sequence, hits []int32, tokens int) bool {
 	if s.rules.Watermark && len(s.running) > 0 {
 		needed += s.settings.WatermarkBlocks
 	}
-	if s.settings.ReserveInput && needed+max(s.blocks(q.Tokens)-len(hits), 0) > s.pool.free {
-		return false
+	if need = needed + max(s.blocks(q.Tokens)-len(hits), 0); s.settings.ReserveInput && need > s.pool.free {
+		return need, false
 	}
 	end := len(hits)*s.settings.BlockSize + tokens
 	missing := s.blocks(end) - len(hits)
-	if needed+max(missing, 0) > s.pool.free {
-		return false
+	if need = needed + max(missing, 0); need > s.pool.free {
+		return need, false
 	}
 	for _, b := range hits {
 		s.pool.share(b)
@@ -53,7 +53,7 @@ func (s *Scheduler) admit(q *Sequence, hits []int32, tokens int) bool {
 	q.Cached = len(hits)
 	s.take(q, missing)
 	s.cache(q, min(end, q.Tokens))
-	return true
+	return need, true
 }
 
 // blocks is how many hold some first tokens of a sequence.
@@ -63,7 +63,11 @@ func (s *Scheduler) blocks(tokens int) int {
 
 func (s *Scheduler) take(q *Sequence, blocks int) {
 	for range blocks {
-		q.Blocks = append(q.Blocks, s.pool.take())
+		b, lost := s.pool.take()
+		q.Blocks = append(q.Blocks, b)
+		if lost && s.watcher != nil {
+			s.watcher.Evicted(s.pool.user[b], s.pool.hash[b])
+		}
 	}
 }
 
@@ -72,8 +76,11 @@ func (s *Scheduler) cache(q *Sequence, tokens int) {
 	if !s.settings.PrefixCaching {
 		return
 	}
-	full := tokens / s.settings.BlockSize
+	full, first := tokens/s.settings.BlockSize, q.Cached
 	for ; q.Cached < full; q.Cached++ {
-		s.pool.cache(q.Blocks[q.Cached], q.hash(q.Cached))
+		s.pool.cache(q.Blocks[q.Cached], q.Hash(q.Cached))
+	}
+	if n := q.Cached - first; n > 0 && s.watcher != nil {
+		s.watcher.Filled(q, first, n)
 	}
 }

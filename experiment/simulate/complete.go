@@ -31,7 +31,10 @@ func (s *Scheduler) Complete(d *Decision) {
 		s.running = slices.DeleteFunc(s.running, func(q *Sequence) bool { return q.state == finished })
 	}
 	for _, q := range s.failed {
-		s.Abort(q)
+		if q.state != finished {
+			s.Abort(q)
+			d.Failed = append(d.Failed, q)
+		}
 	}
 	s.failed = s.failed[:0]
 }
@@ -59,6 +62,7 @@ func (s *Scheduler) output(q *Sequence, m *Member, stale bool) (over bool) {
 			break
 		}
 	}
+	m.Emitted = tokens
 	if s.settings.Asynchronous {
 		if !stale {
 			q.Placeholders -= tokens

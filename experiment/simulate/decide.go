@@ -1,11 +1,17 @@
 package simulate
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/whylate/whylate/ledger"
+)
 
 // Decision is what one iteration is to compute. Its slices are reused by the next decision that is made into it.
 type Decision struct {
-	Members   []Member    // in the order in which they were scheduled
-	Preempted []*Sequence // in order
+	Members   []Member     // in the order in which they were scheduled
+	Preempted []Preemption // in order
+	Why       Why
+	Failed    []*Sequence // whose grammar does not compile: they end with its completion
 }
 
 // Member is one sequence's part of an iteration.
@@ -18,6 +24,16 @@ type Member struct {
 	Joined   bool // admitted by this decision
 	Samples  bool // reaches the end of what is known, and so yields output
 	Accepted int  // of Drafts, by the model: to be set before the decision is completed
+	Emitted  int  // tokens of output that its completion appended
+}
+
+// Preemption is a running sequence that lost its blocks.
+type Preemption struct {
+	Victim, Preemptor *Sequence // nil = nobody: a reset
+	Lost              int       // tokens computed and thrown away
+	Output            int       // tokens of output so far
+	Free              int       // blocks before
+	Blocks            int       // that the victim held
 }
 
 // turn is the making of one decision.
@@ -27,12 +43,13 @@ type turn struct {
 	budget     int // tokens left
 	long       int // most tokens of one prompt; 0 = no limit
 	prefilling bool
+	looked     looked
 }
 
 // Decide makes the next decision. Running sequences come first, in order; then, if none had to give up its blocks, those in line.
 func (s *Scheduler) Decide(d *Decision) {
 	s.step++
-	d.Members, d.Preempted = d.Members[:0], d.Preempted[:0]
+	d.Members, d.Preempted, d.Failed = d.Members[:0], d.Preempted[:0], d.Failed[:0]
 	t := turn{Scheduler: s, Decision: d, budget: s.settings.MaxTokens, long: s.longPrefill()}
 	if s.paused == PausedAll {
 		t.budget = 0
@@ -41,6 +58,7 @@ func (s *Scheduler) Decide(d *Decision) {
 	if len(d.Preempted) == 0 && s.paused == Unpaused {
 		t.admitAll()
 	}
+	t.explain()
 	s.advance(d)
 }
 
@@ -57,18 +75,22 @@ func (s *Scheduler) longPrefill() int {
 
 // run schedules who runs already.
 func (t *turn) run() {
-	for i := 0; i < len(t.running) && t.budget > 0; i++ {
+	i := 0
+	defer func() { t.looked.running = i }()
+	for ; i < len(t.running) && t.budget > 0; i++ {
 		q := t.running[i]
-		tokens := t.wanted(q)
+		tokens, why := t.wanted(q)
 		if tokens == 0 {
+			t.idle = append(t.idle, Skip{Sequence: q, Reason: why})
 			continue
 		}
 		for !t.grow(q, tokens) {
-			at, scheduled := t.makeRoom()
+			at, scheduled := t.makeRoom(q)
 			if at < i && (t.rules.VictimBehind || scheduled) {
 				i--
 			}
 			if q.state != running {
+				t.looked.gaveUp = true
 				return
 			}
 		}
@@ -83,24 +105,24 @@ func (t *turn) run() {
 	}
 }
 
-// wanted is how many tokens a running sequence gets in this iteration if there are blocks for them.
-func (t *turn) wanted(q *Sequence) int {
+// wanted is how many tokens a running sequence gets in this iteration if there are blocks for them, and if none, why.
+func (t *turn) wanted(q *Sequence) (int, ledger.SkipReason) {
 	if q.Placeholders > 0 && q.Computed+2-q.Placeholders >= q.Prompt+q.Max {
-		return 0 // what is in flight is all it may have
+		return 0, ledger.SkipTokensInFlight // what is in flight is all it may have
 	}
 	if t.step < q.Next {
-		return 0
+		return 0, ledger.SkipCadence
 	}
 	tokens := q.Tokens + q.Drafts + q.Placeholders - q.Computed
 	if t.long > 0 {
 		tokens = min(tokens, t.long)
 	}
-	return max(0, min(tokens, t.budget, t.settings.MaxLength-1-q.Computed))
+	return max(0, min(tokens, t.budget, t.settings.MaxLength-1-q.Computed)), ledger.SkipTokensInFlight
 }
 
-// makeRoom preempts one: the last that was admitted, or of the least urgent the last that arrived. It returns where it stood,
-// and whether it had been scheduled in this iteration.
-func (t *turn) makeRoom() (at int, scheduled bool) {
+// makeRoom preempts one for another: the last that was admitted, or of the least urgent the last that arrived. It returns where it
+// stood, and whether it had been scheduled in this iteration.
+func (t *turn) makeRoom(preemptor *Sequence) (at int, scheduled bool) {
 	at = len(t.running) - 1
 	if t.settings.Priorities {
 		at = 0
@@ -117,8 +139,10 @@ func (t *turn) makeRoom() (at int, scheduled bool) {
 		t.Members = slices.Delete(t.Members, i, i+1)
 		scheduled = true
 	}
+	p := t.lossOf(victim)
+	p.Preemptor = preemptor
+	t.Preempted = append(t.Preempted, p)
 	t.preempt(victim, false)
-	t.Preempted = append(t.Preempted, victim)
 	return at, scheduled
 }
 

@@ -8,8 +8,9 @@ type pool struct {
 	free       int
 
 	hash           []uint64
-	known          []bool  // whether hash means anything
-	later, earlier []int32 // blocks of the same hash in a circle, in the order in which they were cached
+	user           []uint32 // number of the sequence that gave it back last
+	known          []bool   // whether hash means anything
+	later, earlier []int32  // blocks of the same hash in a circle, in the order in which they were cached
 	first          map[uint64]int32
 	uncachedFirst  bool
 	atOnce, atLast []int32 // scratch of release
@@ -18,7 +19,7 @@ type pool struct {
 func newPool(blocks int, uncachedFirst bool) *pool {
 	ints := make([]int32, 5*blocks)
 	p := &pool{refs: ints[:blocks], next: ints[blocks : 2*blocks], prev: ints[2*blocks : 3*blocks], later: ints[3*blocks : 4*blocks],
-		earlier: ints[4*blocks:], hash: make([]uint64, blocks), known: make([]bool, blocks), first: make(map[uint64]int32, blocks), uncachedFirst: uncachedFirst}
+		earlier: ints[4*blocks:], hash: make([]uint64, blocks), user: make([]uint32, blocks), known: make([]bool, blocks), first: make(map[uint64]int32, blocks), uncachedFirst: uncachedFirst}
 	for b := 1; b < blocks; b++ {
 		p.append(int32(b))
 	}
@@ -39,15 +40,15 @@ func (p *pool) unlink(b int32) {
 	p.free--
 }
 
-// take gives out the block that is next in order; what was cached in it is lost.
-func (p *pool) take() int32 {
-	b := p.next[0]
+// take gives out the block that is next in order, and says whether something that was cached in it is lost.
+func (p *pool) take() (b int32, lost bool) {
+	b = p.next[0]
 	p.unlink(b)
-	if p.known[b] {
+	if lost = p.known[b]; lost {
 		p.forget(b)
 	}
 	p.refs[b] = 1
-	return b
+	return b, lost
 }
 
 // share gives a cached block to one more holder.
@@ -59,10 +60,11 @@ func (p *pool) share(b int32) {
 }
 
 // release takes blocks from a holder: the last of a sequence is reused before its first.
-func (p *pool) release(blocks []int32) {
+func (p *pool) release(user uint32, blocks []int32) {
 	p.atOnce, p.atLast = p.atOnce[:0], p.atLast[:0]
 	for i := len(blocks) - 1; i >= 0; i-- {
 		b := blocks[i]
+		p.user[b] = user
 		if p.refs[b]--; p.refs[b] > 0 {
 			continue
 		}

@@ -28,9 +28,12 @@ type Scheduler struct {
 	paused  Pause
 	failed  []*Sequence // of a grammar, found by the last decisions
 
-	hits     []int32 // scratch of an admission
-	passed   []*Sequence
-	adapters []int
+	watcher Watcher
+
+	hits        []int32 // scratch of a decision
+	passed      []*Sequence
+	idle, aside []Skip // of those that run and get nothing, and of those that were passed over in line
+	adapters    []int
 }
 
 // New returns a scheduler that nothing has arrived at.
@@ -49,8 +52,8 @@ func (s *Scheduler) Add(r Request) (*Sequence, error) {
 	if r.Prompt > s.settings.MaxLength {
 		return nil, fmt.Errorf("simulate: request %q: a prompt of %d tokens; the engine takes %d", r.ID, r.Prompt, s.settings.MaxLength)
 	}
-	if most := r.Prompt / s.settings.BlockSize; len(r.Hashes) > most {
-		return nil, fmt.Errorf("simulate: request %q: %d block hashes; a prompt of %d tokens fills %d blocks", r.ID, len(r.Hashes), r.Prompt, most)
+	if most := (r.Prompt + r.Max) / s.settings.BlockSize; len(r.Hashes) > most {
+		return nil, fmt.Errorf("simulate: request %q: %d block hashes; a prompt of %d tokens and an output of at most %d fill %d blocks", r.ID, len(r.Hashes), r.Prompt, r.Max, most)
 	}
 	s.arrived++
 	q := &Sequence{Request: r, number: s.arrived}
@@ -91,12 +94,13 @@ func (s *Scheduler) Abort(q *Sequence) {
 	s.finish(q)
 }
 
-// Reset preempts everybody and empties the prefix cache.
-func (s *Scheduler) Reset() {
+// Reset preempts everybody and empties the prefix cache. It returns who was preempted.
+func (s *Scheduler) Reset() (preempted []Preemption) {
 	for n := len(s.running) - 1; n >= 0; n-- {
 		q := s.running[n]
 		s.running = s.running[:n]
 		placeholders := q.Placeholders
+		preempted = append(preempted, s.lossOf(q))
 		s.preempt(q, true)
 		q.Placeholders = 0
 		switch {
@@ -108,6 +112,7 @@ func (s *Scheduler) Reset() {
 		}
 	}
 	s.pool.forgetAll()
+	return preempted
 }
 
 // Running and Waiting count sequences, FreeBlocks the blocks that nobody holds.
@@ -137,8 +142,13 @@ func (s *Scheduler) finish(q *Sequence) {
 	s.release(q)
 }
 
+// lossOf is what a preemption takes from a sequence.
+func (s *Scheduler) lossOf(q *Sequence) Preemption {
+	return Preemption{Victim: q, Lost: q.Computed, Output: q.Output(), Free: s.pool.free, Blocks: len(q.Blocks)}
+}
+
 func (s *Scheduler) release(q *Sequence) {
-	s.pool.release(q.Blocks)
+	s.pool.release(q.number, q.Blocks)
 	q.Blocks, q.Cached = q.Blocks[:0], 0
 }
 

@@ -10,7 +10,7 @@ type Request struct {
 	Arrival  int64    // of equal priority, the earliest goes first
 	Adapter  int      // 0 = none
 	Grammar  bool     // waits until GrammarReady
-	Hashes   []uint64 // of the full blocks of its tokens: equal hashes are equal tokens from the beginning to the block's end
+	Hashes   []uint64 // of the full blocks of its tokens, of its output as far as that is known: equal hashes are equal tokens from the beginning to the block's end
 }
 
 // Progress is how far a sequence has come.
@@ -60,8 +60,11 @@ func (q *Sequence) Finished() bool { return q.state == finished }
 // Output is the number of its output tokens.
 func (q *Sequence) Output() int { return q.Tokens - q.Prompt }
 
-// hash names the tokens up to the end of a full block. What nobody gave a hash for, as output, is taken to be unlike any other's.
-func (q *Sequence) hash(block int) uint64 {
+// Number is that of its arrival at this scheduler, from 1.
+func (q *Sequence) Number() uint32 { return q.number }
+
+// Hash names the tokens up to the end of a full block. What nobody gave a hash for, as output, is taken to be unlike any other's.
+func (q *Sequence) Hash(block int) uint64 {
 	if block < len(q.Hashes) {
 		return q.Hashes[block]
 	}

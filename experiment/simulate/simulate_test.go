@@ -45,8 +45,8 @@ func decided(d *Decision) string {
 	for _, m := range d.Members {
 		words = append(words, fmt.Sprintf("%s:%d@%d", m.Sequence.ID, m.Tokens, m.Before))
 	}
-	for _, q := range d.Preempted {
-		words = append(words, "-"+q.ID)
+	for _, p := range d.Preempted {
+		words = append(words, "-"+p.Victim.ID)
 	}
 	return strings.Join(words, " ")
 }
@@ -273,7 +273,7 @@ func TestWhatNoEngineTakesIsRefusedByName(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	s := scheduler(t, "0.32.0", nil)
-	for _, r := range []Request{{ID: "x", Max: 1}, {ID: "x", Prompt: 1}, {ID: "x", Prompt: 65, Max: 1}, {ID: "x", Prompt: 1, Max: 1, Length: -1}, {ID: "x", Prompt: 7, Max: 1, Hashes: []uint64{1, 2}}} {
+	for _, r := range []Request{{ID: "x", Max: 1}, {ID: "x", Prompt: 1}, {ID: "x", Prompt: 65, Max: 1}, {ID: "x", Prompt: 1, Max: 1, Length: -1}, {ID: "x", Prompt: 6, Max: 1, Hashes: []uint64{1, 2}}} {
 		if _, err := s.Add(r); err == nil || !strings.Contains(err.Error(), `"x"`) {
 			t.Errorf("%+v: %v", r, err)
 		}

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/whylate/whylate/experiment/simulate/fidelity"
 	"github.com/whylate/whylate/internal/figure"
 )
 
@@ -42,18 +43,18 @@ func (s *simulations) add(c *comparison) {
 	s.all.sum(one)
 	for _, way := range []struct {
 		name string
-		of   *score
+		of   *fidelity.Score
 	}{{"one step", &one.oneStep}, {"free running", &one.free}} {
-		for _, e := range way.of.examples {
+		for _, e := range way.of.Examples {
 			fmt.Printf("simulate, run %d (%s), %s, %s\n", c.run.Number, c.run.Weather, way.name, e)
 		}
 	}
 }
 
 func (s *simulation) sum(o *simulation) {
-	s.oneStep.sum(o.oneStep)
-	s.free.sum(o.free)
-	s.baseline.sum(o.baseline)
+	s.oneStep.Sum(o.oneStep)
+	s.free.Sum(o.free)
+	s.baseline.Sum(o.baseline)
 }
 
 // kindsOf says under which headings a run is counted.
@@ -92,25 +93,25 @@ func (s *simulations) figures(sheet *figure.Sheet, version string) bool {
 		ok = sheet.AtLeast("simulate/"+name, 100*float64(part)/float64(of), "%", budget) && ok
 	}
 	both := func(suffix string, c *simulation) {
-		judge("one_step_"+suffix, c.oneStep.right, c.oneStep.decisions, 99.9)
-		judge("one_step_nontrivial_"+suffix, c.oneStep.rightOfThem, c.oneStep.nontrivial, 99.9)
-		judge("free_"+suffix, c.free.right, c.free.decisions, 99)
-		judge("free_nontrivial_"+suffix, c.free.rightOfThem, c.free.nontrivial, 99)
+		judge("one_step_"+suffix, c.oneStep.Right, c.oneStep.Decisions, 99.9)
+		judge("one_step_nontrivial_"+suffix, c.oneStep.RightOfThem, c.oneStep.Nontrivial, 99.9)
+		judge("free_"+suffix, c.free.Right, c.free.Decisions, 99)
+		judge("free_nontrivial_"+suffix, c.free.RightOfThem, c.free.Nontrivial, 99)
 	}
 	both(version, &s.all)
 	for _, kind := range slices.Sorted(maps.Keys(s.kinds)) {
 		both(version+"_"+kind, s.kinds[kind])
 	}
-	sheet.Report("simulate/decisions_"+version, float64(s.all.free.decisions), "count")
-	sheet.Report("simulate/decisions_one_step_"+version, float64(s.all.oneStep.decisions), "count")
-	sheet.Report("simulate/baseline_"+version, percent(s.all.baseline.right, s.all.baseline.decisions), "%")
-	sheet.Report("simulate/baseline_nontrivial_"+version, percent(s.all.baseline.rightOfThem, s.all.baseline.nontrivial), "%")
+	sheet.Report("simulate/decisions_"+version, float64(s.all.free.Decisions), "count")
+	sheet.Report("simulate/decisions_one_step_"+version, float64(s.all.oneStep.Decisions), "count")
+	sheet.Report("simulate/baseline_"+version, percent(s.all.baseline.Right, s.all.baseline.Decisions), "%")
+	sheet.Report("simulate/baseline_nontrivial_"+version, percent(s.all.baseline.RightOfThem, s.all.baseline.Nontrivial), "%")
 	for _, way := range []struct {
 		name string
-		of   *score
+		of   *fidelity.Score
 	}{{"one step", &s.all.oneStep}, {"free running", &s.all.free}} {
-		for _, kind := range slices.Sorted(maps.Keys(way.of.kinds)) {
-			fmt.Printf("simulate: vLLM %s, %s: parted %d times in: %s\n", version, way.name, way.of.kinds[kind], kind)
+		for _, kind := range slices.Sorted(maps.Keys(way.of.Kinds)) {
+			fmt.Printf("simulate: vLLM %s, %s: parted %d times in: %s\n", version, way.name, way.of.Kinds[kind], kind)
 		}
 	}
 	return ok

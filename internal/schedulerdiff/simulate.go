@@ -3,9 +3,9 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"slices"
 
 	"github.com/whylate/whylate/experiment/simulate"
+	"github.com/whylate/whylate/experiment/simulate/fidelity"
 	"github.com/whylate/whylate/ledger"
 )
 
@@ -13,57 +13,8 @@ import (
 // (one step), once from an empty cache and only what the engine was given (free running). The third is what it costs to do
 // nothing: taking each iteration for a repetition of the last.
 type simulation struct {
-	oneStep, free, baseline score
+	oneStep, free, baseline fidelity.Score
 	refused                 string // why this run was not simulated
-}
-
-// score counts decisions that are as the engine's.
-type score struct {
-	decisions, right        int
-	nontrivial, rightOfThem int
-	kinds                   map[string]int // of difference, where a right decision or a beginning was before
-	examples                []string
-	wrong                   bool // the last one was
-}
-
-const maxExamples = 3 // of a run
-
-func (s *score) add(t *line, nontrivial bool, kind, words string) {
-	s.decisions++
-	right := kind == ""
-	if nontrivial {
-		s.nontrivial++
-	}
-	switch {
-	case right:
-		s.right++
-		if nontrivial {
-			s.rightOfThem++
-		}
-	case !s.wrong:
-		if s.kinds == nil {
-			s.kinds = map[string]int{}
-		}
-		s.kinds[kind]++
-		if len(s.examples) < maxExamples {
-			s.examples = append(s.examples, fmt.Sprintf("iteration %d: %s: %s", t.N, kind, words))
-		}
-	}
-	s.wrong = !right
-}
-
-// sum adds the score of another run.
-func (s *score) sum(o score) {
-	s.decisions += o.decisions
-	s.right += o.right
-	s.nontrivial += o.nontrivial
-	s.rightOfThem += o.rightOfThem
-	for kind, n := range o.kinds {
-		if s.kinds == nil {
-			s.kinds = map[string]int{}
-		}
-		s.kinds[kind] += n
-	}
 }
 
 // load is what an engine is given: what the simulation may know.
@@ -128,7 +79,7 @@ func (c *simulation) runFree(rules simulate.Rules, settings simulate.Settings, l
 	}
 	live := map[string]*simulate.Sequence{}
 	var flight []*simulate.Decision
-	var last *line
+	var last *fidelity.Decided
 	for i := range truth {
 		switch t := &truth[i]; t.Event {
 		case "queued":
@@ -153,12 +104,13 @@ func (c *simulation) runFree(rules simulate.Rules, settings simulate.Settings, l
 			d := &simulate.Decision{}
 			s.Decide(d)
 			flight = append(flight, d)
-			notable := nontrivial(last, t)
-			kind, words := differs(s, d, t)
-			c.free.add(t, notable, kind, words)
-			kind, words = repeats(last, t)
-			c.baseline.add(t, notable, kind, words)
-			last = t
+			now := t.decided()
+			notable := fidelity.Nontrivial(last, now)
+			kind, words := fidelity.Differs(s, d, now)
+			c.free.Add(t.N, notable, kind, words)
+			kind, words = fidelity.Repeats(last, now)
+			c.baseline.Add(t.N, notable, kind, words)
+			last = now
 		case "done":
 			d := flight[0]
 			flight = flight[1:]
@@ -182,7 +134,7 @@ func (c *simulation) runSteps(rules simulate.Rules, settings simulate.Settings, 
 	grammars := map[string]bool{} // id: fails
 	var paused simulate.Pause
 	var before *state
-	var last *line
+	var last *fidelity.Decided
 	for i := range truth {
 		switch t := &truth[i]; t.Event {
 		case "grammar":
@@ -192,6 +144,7 @@ func (c *simulation) runSteps(rules simulate.Rules, settings simulate.Settings, 
 		case "state":
 			before = t.State
 		case "scheduled":
+			now := t.decided()
 			if before != nil {
 				s, err := before.restore(rules, settings, paused, l, grammars)
 				if err != nil {
@@ -199,10 +152,10 @@ func (c *simulation) runSteps(rules simulate.Rules, settings simulate.Settings, 
 				}
 				d := &simulate.Decision{}
 				s.Decide(d)
-				kind, words := differs(s, d, t)
-				c.oneStep.add(t, nontrivial(last, t), kind, words)
+				kind, words := fidelity.Differs(s, d, now)
+				c.oneStep.Add(t.N, fidelity.Nontrivial(last, now), kind, words)
 			}
-			before, last = nil, t
+			before, last = nil, now
 		}
 	}
 	return nil
@@ -236,71 +189,17 @@ func (b *state) restore(rules simulate.Rules, settings simulate.Settings, paused
 	return s, nil
 }
 
-// differs says in what a simulated decision is not the engine's: "" if in nothing.
-func differs(s *simulate.Scheduler, d *simulate.Decision, t *line) (kind, words string) {
-	var want, got []string
+// decided is the decision that a line tells.
+func (t *line) decided() *fidelity.Decided {
+	d := &fidelity.Decided{Number: t.N, Members: make(map[string]fidelity.Share, len(t.Members)), Left: len(t.Waits) > 0,
+		Running: int(t.Running), Waiting: int(t.Waiting), Free: int(t.Free)}
+	for id, m := range t.Members {
+		d.Members[id] = fidelity.Share{Tokens: int(m[0]), Before: int(m[1]), Drafts: int(t.Drafts[id]), Prompt: int(m[3])}
+	}
 	for _, p := range t.Preempted {
 		if !p.Reset {
-			want = append(want, p.Victim)
+			d.Preempted = append(d.Preempted, p.Victim)
 		}
 	}
-	for _, q := range d.Preempted {
-		got = append(got, q.ID)
-	}
-	slices.Sort(want)
-	slices.Sort(got)
-	if !slices.Equal(want, got) {
-		return "preempted", fmt.Sprintf("engine %v, simulated %v", want, got)
-	}
-	if len(d.Members) != len(t.Members) {
-		return "members", fmt.Sprintf("engine %d, simulated %d", len(t.Members), len(d.Members))
-	}
-	for i := range d.Members {
-		m := &d.Members[i]
-		id := m.Sequence.ID
-		e, in := t.Members[id]
-		switch {
-		case !in:
-			return "members", fmt.Sprintf("the engine has no %s", id)
-		case m.Joined && int(e[1]) != m.Before:
-			return "found in the cache", fmt.Sprintf("%s: engine %d, simulated %d", id, e[1], m.Before)
-		case int(e[0]) != m.Tokens:
-			return "tokens", fmt.Sprintf("%s: engine %d, simulated %d", id, e[0], m.Tokens)
-		case int(e[1]) != m.Before:
-			return "computed before", fmt.Sprintf("%s: engine %d, simulated %d", id, e[1], m.Before)
-		case int(t.Drafts[id]) != m.Drafts:
-			return "drafts", fmt.Sprintf("%s: engine %d, simulated %d", id, t.Drafts[id], m.Drafts)
-		}
-	}
-	want3, got3 := [3]int{int(t.Running), int(t.Waiting), int(t.Free)}, [3]int{s.Running(), s.Waiting(), s.FreeBlocks()}
-	if want3 != got3 {
-		return "running, waiting, free blocks", fmt.Sprintf("engine %v, simulated %v", want3, got3)
-	}
-	return "", ""
-}
-
-// repeats says in what a decision is not the last one again.
-func repeats(last, t *line) (kind, words string) {
-	if last == nil || len(last.Members) != len(t.Members) || len(t.Preempted) > 0 {
-		return "members", ""
-	}
-	for id, m := range t.Members {
-		if before, in := last.Members[id]; !in || before[0] != m[0] {
-			return "tokens", ""
-		}
-	}
-	return "", ""
-}
-
-// nontrivial says whether somebody joins, leaves, computes a part of a prompt, finds something in the cache, is preempted or left out.
-func nontrivial(last, t *line) bool {
-	if last == nil || len(t.Preempted) > 0 || len(t.Waits) > 0 || len(last.Members) != len(t.Members) {
-		return true
-	}
-	for id, m := range t.Members {
-		if _, was := last.Members[id]; !was || m[1] < m[3] {
-			return true
-		}
-	}
-	return false
+	return d
 }

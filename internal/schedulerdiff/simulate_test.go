@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+
+	"github.com/whylate/whylate/experiment/simulate/fidelity"
 )
 
 // told is a run of two sequences of one prefix on an engine of 9 blocks of 4 tokens, with 16 tokens an iteration: a's blocks are
@@ -34,7 +36,7 @@ func TestSimulationAgreesWithTheTruth(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.free.decisions != 3 || c.free.right != 3 || c.oneStep.decisions != 2 || c.oneStep.right != 2 || c.free.nontrivial != 3 || c.baseline.right != 0 {
+	if c.free.Decisions != 3 || c.free.Right != 3 || c.oneStep.Decisions != 2 || c.oneStep.Right != 2 || c.free.Nontrivial != 3 || c.baseline.Right != 0 {
 		t.Errorf("%+v", c)
 	}
 }
@@ -60,8 +62,8 @@ func TestEachSimulatedDifferenceIsFound(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for way, s := range map[string]score{"one step": c.oneStep, "free running": c.free} {
-			if s.right != s.decisions-1 || s.kinds[change[2]] != 1 || len(s.examples) != 1 {
+		for way, s := range map[string]fidelity.Score{"one step": c.oneStep, "free running": c.free} {
+			if s.Right != s.Decisions-1 || s.Kinds[change[2]] != 1 || len(s.Examples) != 1 {
 				t.Errorf("%s instead of %s, %s: %+v", change[1], change[0], way, s)
 			}
 		}
@@ -76,14 +78,14 @@ func TestTheFreeRunIsNotResynchronised(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.free.right != 2 || c.oneStep.right != 0 {
+	if c.free.Right != 2 || c.oneStep.Right != 0 {
 		t.Errorf("free running %+v, one step %+v", c.free, c.oneStep)
 	}
 }
 
 func TestSessionsAreNotSimulated(t *testing.T) {
 	c, err := simulated("0.32.0", hello(), parse(t, strings.Replace(told, `"groups"`, `"sessions":true,"groups"`, 1)))
-	if err != nil || c.refused == "" || c.free.decisions != 0 {
+	if err != nil || c.refused == "" || c.free.Decisions != 0 {
 		t.Errorf("%+v, %v", c, err)
 	}
 }

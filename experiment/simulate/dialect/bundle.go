@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -13,6 +12,7 @@ import (
 	"time"
 
 	"github.com/whylate/whylate/bundle"
+	"github.com/whylate/whylate/experiment/simulate/world"
 	"github.com/whylate/whylate/ledger"
 	"github.com/whylate/whylate/wire"
 )
@@ -46,7 +46,7 @@ const (
 	outOfOrder  = 2 * time.Second
 )
 
-// Bundle is a Recorder that writes a run bundle as a directory, file by file: what it holds in memory does not grow with the run. The same
+// Bundle is a [world.Recorder] that writes a run bundle as a directory, file by file: what it holds in memory does not grow with the run. The same
 // messages give the same bytes.
 type Bundle struct {
 	o        Options
@@ -64,14 +64,15 @@ type Bundle struct {
 
 // recorded is a source in a capture.
 type recorded struct {
-	capture *capture
-	id      uint16
+	capture *capture // nil = it is not kept
+	source  int
 }
 
 // capture is one file of captures.
 type capture struct {
 	out io.WriteCloser
 	*wire.CaptureWriter
+	frames *world.Frames
 }
 
 // file is a text that is written line by line.
@@ -101,7 +102,7 @@ func Create(path string, o Options) (*Bundle, error) {
 	return b, nil
 }
 
-// Source implements [Recorder].
+// Source implements [world.Recorder].
 func (b *Bundle) Source(h *wire.Hello) (int, error) {
 	p, err := b.fleet.open(h)
 	if err != nil {
@@ -115,19 +116,18 @@ func (b *Bundle) Source(h *wire.Hello) (int, error) {
 		b.first = at
 	}
 	b.name(h)
-	r, err := b.capture(p, at)
+	r, err := b.capture(p)
 	b.sources = append(b.sources, r)
 	return p.source, err
 }
 
 // capture opens a source in the capture that it belongs to.
-func (b *Bundle) capture(p *process, at int64) (r recorded, err error) {
+func (b *Bundle) capture(p *process) (r recorded, err error) {
 	if b.o.Keep&Captures == 0 {
 		return r, nil
 	}
 	name := captureOf(p)
-	c := b.captures[name]
-	if c == nil {
+	if b.captures[name] == nil {
 		out, err := b.dir.Create(name)
 		if err != nil {
 			return r, err
@@ -136,27 +136,11 @@ func (b *Bundle) capture(p *process, at int64) (r recorded, err error) {
 		if err != nil {
 			return r, errors.Join(err, out.Close())
 		}
-		c = &capture{out, w}
-		b.captures[name] = c
+		b.captures[name] = &capture{out, w, world.NewFrames(w)}
 	}
-	object, err := json.Marshal(&p.hello)
-	if err != nil {
-		return r, err
-	}
-	if r.id, err = c.Source(wire.Source{Name: wire.RingName(&p.hello), Hello: object, Opened: at}); err != nil {
-		return r, err
-	}
-	r.capture = c
-	raw, err := wire.Append(nil, p.sequence+1, &p.hello)
-	if err != nil {
-		return r, err
-	}
-	p.sequence++
-	frame, _, err := wire.ParseFrame(raw)
-	if err != nil {
-		return r, err
-	}
-	return r, c.Frame(r.id, frame)
+	r.capture = b.captures[name]
+	r.source, err = r.capture.frames.Source(&p.hello)
+	return r, err
 }
 
 // captureOf is the capture that a source goes into: each kind can be left out by itself.
@@ -183,26 +167,26 @@ func (b *Bundle) name(h *wire.Hello) {
 	}
 }
 
-// Record implements [Recorder].
+// Record implements [world.Recorder].
 func (b *Bundle) Record(source int, m wire.Message) error {
+	return b.take(source, m, (*world.Frames).Record)
+}
+
+// Lose implements [world.Loser]: the capture has a hole there, and all others say what they say anyhow.
+func (b *Bundle) Lose(source int, m wire.Message) error {
+	return b.take(source, m, (*world.Frames).Lose)
+}
+
+func (b *Bundle) take(source int, m wire.Message, keep func(*world.Frames, int, wire.Message) error) error {
 	if _, ok := m.(*wire.Hello); ok || b.err != nil {
 		return b.err
 	}
-	frame, err := b.fleet.record(source, m)
-	if err == nil {
-		if r := b.sources[source]; r.capture != nil {
-			err = r.capture.Frame(r.id, frame)
-		}
+	b.fail(b.fleet.record(source, m))
+	if b.err != nil {
+		return b.err
 	}
-	b.fail(err)
-	return b.err
-}
-
-// Lose takes a message that its probe lost: the capture has a hole there, and all others say what they say anyhow.
-func (b *Bundle) Lose(source int, m wire.Message) error {
-	if b.err == nil {
-		_, err := b.fleet.record(source, m)
-		b.fail(err)
+	if r := b.sources[source]; r.capture != nil {
+		b.fail(keep(r.capture.frames, r.source, m))
 	}
 	return b.err
 }

@@ -47,7 +47,7 @@ func newCounts(longest, drafts int) *counts {
 	lengths := lengthBounds(longest)
 	return &counts{
 		acceptedAt: make([]float64, drafts),
-		ttft: newHistogram(firstBounds), itl: newHistogram(tokenBounds), tpot: newHistogram(tokenBounds), e2e: newHistogram(requestBounds),
+		ttft:       newHistogram(firstBounds), itl: newHistogram(tokenBounds), tpot: newHistogram(tokenBounds), e2e: newHistogram(requestBounds),
 		queue: newHistogram(requestBounds), inference: newHistogram(requestBounds), prefill: newHistogram(requestBounds), decode: newHistogram(requestBounds),
 		promptTokens: newHistogram(lengths), generationTokens: newHistogram(lengths), iterationTokens: newHistogram(iterationBounds),
 		mostTokens: newHistogram(lengths), paramN: newHistogram(choiceBounds), paramMost: newHistogram(lengths), preempted: newHistogram(preemptionBounds), computed: newHistogram(lengths),

@@ -19,7 +19,6 @@ type fleet struct {
 	cards   map[string]*cards // by target
 	timers  []*timer
 	latest  int64 // Unix ns, of the messages taken so far
-	frame   []byte
 
 	// Whoever uses the fleet may say what is to become of what it meets first.
 	metFront func(f *front, h *wire.Hello, at int64)
@@ -30,7 +29,6 @@ type fleet struct {
 type process struct {
 	source    int
 	hello     wire.Hello
-	sequence  uint64 // of its last frame
 	front     *front
 	sequences map[uint32]*sequence // by the front end's handle
 	last      []*sequence          // of its last delivery
@@ -98,23 +96,12 @@ func (f *fleet) front(h *wire.Hello, at int64) *front {
 	return x
 }
 
-// record takes a message of a source, and gives the frame of it, which is valid until the next one.
-func (f *fleet) record(source int, m wire.Message) (wire.Frame, error) {
+// record takes a message of a source.
+func (f *fleet) record(source int, m wire.Message) error {
 	if source < 0 || source >= len(f.sources) {
-		return wire.Frame{}, fmt.Errorf("source %d: %d are open; open it first", source, len(f.sources))
+		return fmt.Errorf("source %d: %d are open; open it first", source, len(f.sources))
 	}
-	p := f.sources[source]
-	raw, err := wire.Append(f.frame[:0], p.sequence+1, m)
-	if err != nil {
-		return wire.Frame{}, err
-	}
-	p.sequence++
-	f.frame = raw
-	frame, _, err := wire.ParseFrame(raw)
-	if err != nil {
-		return wire.Frame{}, err
-	}
-	return frame, f.line.record(source, m, frame)
+	return f.line.record(source, m)
 }
 
 // take takes a message, in order of time.

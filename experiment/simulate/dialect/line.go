@@ -33,10 +33,18 @@ func (l *line) source(h *wire.Hello) {
 // offset is what a pair of readings says about the distance from the monotonic to the Unix time.
 func offset(before, realtime, after int64) int64 { return realtime - before - (after-before)/2 }
 
-// record takes a message, and the frame of it.
-func (l *line) record(source int, m wire.Message, frame wire.Frame) error {
+// record takes a message.
+func (l *line) record(source int, m wire.Message) error {
 	if c, ok := m.(*wire.Clock); ok {
 		l.clocks[source] = offset(c.MonoBefore, c.Realtime, c.MonoAfter)
+	}
+	raw, err := wire.Append(l.buffer(), 1, m)
+	if err != nil {
+		return err
+	}
+	frame, _, err := wire.ParseFrame(raw)
+	if err != nil {
+		return err
 	}
 	at := told(m, frame.Time)
 	if at == 0 {
@@ -46,10 +54,11 @@ func (l *line) record(source int, m wire.Message, frame wire.Frame) error {
 	}
 	l.latest = max(l.latest, at)
 	if l.window == 0 {
+		l.spare = append(l.spare, raw)
 		return l.out(at, source, m)
 	}
 	l.count++
-	heap.Push(&l.queue, held{at: at, n: l.count, source: source, raw: append(l.buffer(), frame.Raw...)})
+	heap.Push(&l.queue, held{at: at, n: l.count, source: source, raw: raw})
 	return l.until(l.latest - l.window)
 }
 

@@ -57,7 +57,7 @@ func (r *ranks) open(name string, h *wire.Hello) {
 
 func (r *ranks) say(source string, m wire.Message) {
 	r.t.Helper()
-	if _, err := r.f.record(r.names[source], m); err != nil {
+	if err := r.f.record(r.names[source], m); err != nil {
 		r.t.Fatal(err)
 	}
 }

@@ -1,0 +1,99 @@
+package timing
+
+import (
+	"math"
+
+	"github.com/whylate/whylate/ledger"
+)
+
+// Accuracy is how far a calibration is off on iterations that it did not learn from, given what each of them computed.
+type Accuracy struct {
+	All     Errors `json:"all"`
+	Decode  Errors `json:"decode"`  // of iterations without prefill
+	Prefill Errors `json:"prefill"` // of iterations with
+}
+
+// Errors compares durations as DESIGN §8 has them: from the later of the decision and the previous completion to the completion. All
+// are shares of the real ones.
+type Errors struct {
+	Rows int `json:"rows"`
+	// One iteration, predicted at the median residual of its kind: quantiles of the absolute error over the iterations.
+	Median float64 `json:"median"`
+	P90    float64 `json:"p90"`
+	P99    float64 `json:"p99"`
+	// The same iterations with residuals drawn: signed errors of the quantiles of the durations, and of their sum without stalls.
+	DrawnP50   float64 `json:"drawn_p50"`
+	DrawnP90   float64 `json:"drawn_p90"`
+	DrawnP99   float64 `json:"drawn_p99"`
+	DrawnTotal float64 `json:"drawn_total"`
+}
+
+// Judge predicts the iterations of e for which use returns true, which should not be among those that c learned from.
+func (c *Calibration) Judge(e *ledger.Engine, use func(n uint64) bool) Accuracy {
+	return c.judge(e, observe(e, use))
+}
+
+func (c *Calibration) judge(e *ledger.Engine, seen []observation) Accuracy {
+	var all, decode, prefill comparison
+	drawn := c.Model(0)
+	for i := range seen {
+		o := &seen[i]
+		it := e.Row(o.number)
+		if o.shape.Tokens == 0 || it.Duration() <= 0 {
+			continue
+		}
+		typical, draw := c.Typical(&o.shape), drawn.Iteration(0, &o.shape)
+		p := pair{real: float64(it.Duration()), typical: Duration(e, it, typical), drawn: Duration(e, it, draw)}
+		all = append(all, p)
+		if o.shape.Prefills > 0 {
+			prefill = append(prefill, p)
+		} else {
+			decode = append(decode, p)
+		}
+	}
+	return Accuracy{all.errors(), decode.errors(), prefill.errors()}
+}
+
+// Duration is how long iteration it would have lasted, in ns, had it been decided when it was, after what went before, and taken t.
+func Duration(e *ledger.Engine, it *ledger.Iteration, t Took) float64 {
+	begin, start := it.Decided+int64(t.Host), it.Decided
+	if prev := e.Row(it.Number - 1); prev != nil {
+		begin, start = max(begin, prev.Completed), max(start, prev.End)
+	}
+	return float64(begin + int64(t.Device+t.Tail) - start)
+}
+
+// pair is one iteration as it was and as it was predicted, ns.
+type pair struct{ real, typical, drawn float64 }
+
+type comparison []pair
+
+func (c comparison) errors() Errors {
+	e := Errors{Rows: len(c)}
+	if len(c) == 0 {
+		return e
+	}
+	one, real, drawn := make([]float64, len(c)), make([]float64, len(c)), make([]float64, len(c))
+	var realSum, drawnSum float64
+	for i, p := range c {
+		one[i], real[i], drawn[i] = math.Abs(p.typical-p.real)/p.real, p.real, p.drawn
+		if !stalled(p.real, p.typical) {
+			realSum += p.real
+		}
+		if !stalled(p.drawn, p.typical) {
+			drawnSum += p.drawn
+		}
+	}
+	off := func(q float64) float64 { return quantile(drawn, q)/quantile(real, q) - 1 }
+	e.Median, e.P90, e.P99 = quantile(one, 0.5), quantile(one, 0.9), quantile(one, 0.99)
+	e.DrawnP50, e.DrawnP90, e.DrawnP99 = off(0.5), off(0.9), off(0.99)
+	if realSum > 0 {
+		e.DrawnTotal = drawnSum/realSum - 1
+	}
+	return e
+}
+
+// stalled reports whether an iteration took a multiple of what was expected of it.
+func stalled(took, expected float64) bool {
+	return took > stallFactor*expected && took > expected+stallExcess
+}

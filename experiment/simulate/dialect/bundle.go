@@ -36,14 +36,16 @@ type Options struct {
 	ScrapeEvery time.Duration // between metrics pages; 0 = 15 s
 	Device      string        // whose memory the KV cache lies in, as the engine's log calls it; "" = GPU
 	Producer    string        // of the manifest; "" = whylate
-	// Window is how much later a message may come than one of another source that happened after it; 0 = 2 s.
+	// Window is how much later a message may come than one of another source that happened after it: as long as the longest time that a
+	// process of the world is stalled, since its messages tell then what it will do. 0 = 30 s. What comes later still is in no page before
+	// its coming, and counted: see [Bundle.Late].
 	Window time.Duration
 	Truth  []byte // becomes truth.json; nil = the truth is not known
 }
 
 const (
 	scrapeEvery = 15 * time.Second
-	outOfOrder  = 2 * time.Second
+	outOfOrder  = 30 * time.Second
 )
 
 // Bundle is a [world.Recorder] that writes a run bundle as a directory, file by file: what it holds in memory does not grow with the run. The same
@@ -157,10 +159,9 @@ func captureOf(p *process) string {
 // name notes in the manifest who speaks, and by which clock.
 func (b *Bundle) name(h *wire.Hello) {
 	m := &b.manifest
-	if h.Role == "engine" && len(h.Settings) > 0 {
-		id := ledger.EngineID{Deployment: h.Engine.Deployment, Replica: h.Engine.Replica, Rank: h.Engine.Rank, Incarnation: h.Engine.Incarnation}
-		model, _ := h.Settings["served_model"].(string)
-		m.Engines = append(m.Engines, bundle.Engine{ID: id.String(), Name: h.Engine.Name, Version: h.Engine.Version, Model: model})
+	id := ledger.EngineID{Deployment: h.Engine.Deployment, Replica: h.Engine.Replica, Rank: h.Engine.Rank, Incarnation: h.Engine.Incarnation}.String()
+	if model, _ := h.Settings["served_model"].(string); model != "" && !slices.ContainsFunc(m.Engines, func(e bundle.Engine) bool { return e.ID == id }) {
+		m.Engines = append(m.Engines, bundle.Engine{ID: id, Name: h.Engine.Name, Version: h.Engine.Version, Model: model})
 	}
 	if !slices.ContainsFunc(m.Clocks, func(c bundle.Clock) bool { return c.Domain == h.Boot }) {
 		m.Clocks = append(m.Clocks, bundle.Clock{Domain: h.Boot, Offset: offset(h.Clock[0], h.Clock[1], h.Clock[2]), Uncertainty: (h.Clock[2] - h.Clock[0] + 1) / 2})
@@ -190,6 +191,9 @@ func (b *Bundle) take(source int, m wire.Message, keep func(*world.Frames, int, 
 	}
 	return b.err
 }
+
+// Late is how many messages came later than [Options.Window] allows.
+func (b *Bundle) Late() int { return b.fleet.line.late }
 
 func (b *Bundle) fail(err error) {
 	if b.err == nil && err != nil {

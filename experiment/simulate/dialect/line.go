@@ -16,6 +16,8 @@ type line struct {
 	clocks  []int64 // by source: what is added to its times to give Unix time, ns
 	queue   waiting
 	latest  int64 // Unix ns
+	given   int64 // up to when messages have been given, Unix ns
+	late    int   // messages that came after that
 	count   uint64
 	decoded map[wire.Type]wire.Message
 	spare   [][]byte
@@ -53,6 +55,9 @@ func (l *line) record(source int, m wire.Message) error {
 		at += l.clocks[source]
 	}
 	l.latest = max(l.latest, at)
+	if at < l.given {
+		l.late++
+	}
 	if l.window == 0 {
 		l.spare = append(l.spare, raw)
 		return l.out(at, source, m)
@@ -92,6 +97,7 @@ func (l *line) until(at int64) error {
 			return err
 		}
 		l.spare = append(l.spare, h.raw)
+		l.given = max(l.given, h.at)
 		if err := l.out(h.at, h.source, m); err != nil {
 			return err
 		}

@@ -41,6 +41,8 @@ type Options struct {
 	// its coming, and counted: see [Bundle.Late].
 	Window time.Duration
 	Truth  []byte // becomes truth.json; nil = the truth is not known
+	// Until is when the scraping ends. Zero is with the last message, or, if no request is left, when a page has told how all ended.
+	Until time.Time
 }
 
 const (
@@ -302,11 +304,15 @@ func (b *Bundle) scrape(at int64) error {
 	return nil
 }
 
-// Close writes what waits, and the manifest. The run is watched for one interval longer than it said something, so that a page tells how it
-// ended.
+// Close writes what waits, and the manifest.
 func (b *Bundle) Close() error {
 	b.fail(b.fleet.end())
-	b.fail(b.fleet.until(b.fleet.latest + int64(b.o.ScrapeEvery)))
+	switch {
+	case !b.o.Until.IsZero():
+		b.fail(b.fleet.until(b.o.Until.UnixNano()))
+	case b.fleet.atRest(): // else it was cut off, and nobody knows what comes
+		b.fail(b.fleet.until(b.fleet.latest + int64(b.o.ScrapeEvery)))
+	}
 	for _, target := range slices.Sorted(maps.Keys(b.fleet.fronts)) {
 		if t := b.fleet.fronts[target].traces; t != nil {
 			t.flush()

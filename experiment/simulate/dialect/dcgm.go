@@ -54,7 +54,11 @@ func (c *card) see(m *wire.Sample) {
 		}
 	}
 	for _, v := range m.Values {
-		if int(v.Signal) < len(c.values) {
+		switch {
+		case int(v.Signal) >= len(c.values):
+		case c.natives[v.Signal].name == xidField:
+			c.xid = uint32(v.Value)
+		default:
 			c.values[v.Signal] = sampled{true, v.Value}
 		}
 	}
@@ -83,7 +87,7 @@ func exported(signal string) native {
 		return native{}
 	}
 	for _, n := range s.From {
-		if _, ok := fields[n.Name]; ok && n.Producer == "dcgm" && n.Name != xidField {
+		if _, ok := fields[n.Name]; ok && n.Producer == "dcgm" {
 			times := n.Times
 			if times == 0 {
 				times = 1

@@ -155,6 +155,16 @@ func (f *fleet) until(at int64) error {
 // end takes what still waits.
 func (f *fleet) end() error { return f.line.end() }
 
+// atRest reports whether no request is left.
+func (f *fleet) atRest() bool {
+	for _, x := range f.fronts {
+		if len(x.sequences) > 0 {
+			return false
+		}
+	}
+	return true
+}
+
 // targets are the names of those that have a metrics page, in order.
 func (f *fleet) targets() []string {
 	return slices.Sorted(func(yield func(string) bool) {

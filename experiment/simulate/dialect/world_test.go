@@ -49,9 +49,9 @@ func settings(changes map[string]any) map[string]any {
 // tally counts what a page says of a run in another way: from the records alone, without what the front end knows.
 type tally struct {
 	world.Recorder
-	generated, prompts, preemptions, finished int
-	running, waiting                          map[int]int // by scheduler, in the last decision
-	frontends                                 map[int]bool
+	generated, preemptions, finished int
+	running, waiting                 map[int]int // by scheduler, in the last decision
+	frontends                        map[int]bool
 }
 
 func newTally(to world.Recorder) *tally {
@@ -268,7 +268,7 @@ func BenchmarkBundle(b *testing.B) {
 	b.ReportMetric(float64(iterations)/b.Elapsed().Seconds(), "iterations/s")
 }
 
-// TestWorldsBundle makes a bundle of a world twice: the same bytes; and reads the captures in it.
+// TestWorldsBundle makes a bundle of a world twice: the same bytes; and reads the captures in it. Nothing in it contradicts anything else.
 func TestWorldsBundle(t *testing.T) {
 	var files [2]map[string][]byte
 	for i := range files {
@@ -290,6 +290,9 @@ func TestWorldsBundle(t *testing.T) {
 			t.Fatal(err)
 		}
 		files[i] = readDir(t, dir)
+		if said := lookAt(t, dir); i == 0 && (strings.Contains(said, "\nwrong") || strings.Contains(said, "\nBROKEN")) {
+			t.Errorf("something is wrong:\n%s", said)
+		}
 	}
 	for name, text := range files[0] {
 		if !bytes.Equal(text, files[1][name]) {

@@ -102,7 +102,7 @@ func Create(path string, o Options) (*Bundle, error) {
 	}
 	b := &Bundle{o: o, dir: dir, fleet: newFleet(o.Window), captures: map[string]*capture{}, files: map[string]*file{}}
 	b.manifest.Producer = o.Producer
-	b.fleet.metFront, b.fleet.metOther = b.met, b.listen
+	b.fleet.metFront, b.fleet.metSource = b.listenToFront, b.listenTo
 	return b, nil
 }
 
@@ -203,8 +203,8 @@ func (b *Bundle) fail(err error) {
 	}
 }
 
-// met has the dialects listen to a front end.
-func (b *Bundle) met(f *front, h *wire.Hello, at int64) {
+// listenToFront has the dialects listen to a front end.
+func (b *Bundle) listenToFront(f *front, h *wire.Hello, at int64) {
 	if b.o.Keep&Logs != 0 {
 		c := newConsole(f, b.o.Device, at, b.append("log/"+f.target+".log"))
 		f.hears = append(f.hears, c)
@@ -221,11 +221,10 @@ func (b *Bundle) met(f *front, h *wire.Hello, at int64) {
 	}
 }
 
-// listen has the dialects listen to a source.
-func (b *Bundle) listen(p *process) {
+// listenTo has the dialects listen to a source.
+func (b *Bundle) listenTo(p *process) {
 	var calls *calls
-	switch {
-	case b.o.Keep&Traces != 0 && (p.hello.Role == "client" || p.hello.Role == "gateway"):
+	if b.o.Keep&Traces != 0 && (p.hello.Role == "client" || p.hello.Role == "gateway") {
 		calls = newCalls(&p.hello, b.model, b.append("otlp/"+p.hello.Role+".jsonl"))
 		b.calls = append(b.calls, calls)
 	}

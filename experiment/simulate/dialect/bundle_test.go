@@ -217,7 +217,7 @@ func parses(t *testing.T, name string, page []byte) {
 // TestLive records a run while it is watched: the rings hold what the probes said, the page is served.
 func TestLive(t *testing.T) {
 	dir := t.TempDir()
-	l := NewLive(dir, 1<<20)
+	l := NewLive(dir, 4<<20)
 	defer l.Close()
 	server := httptest.NewServer(l)
 	defer server.Close()
@@ -254,12 +254,32 @@ func TestLive(t *testing.T) {
 	if len(rings) != 5 {
 		t.Errorf("rings %v", rings)
 	}
+	frames := 0
 	for _, path := range rings {
 		r, err := wire.OpenRing(path)
 		if err != nil {
 			t.Fatal(err)
 		}
+		for {
+			x, err := r.Next()
+			if err != nil {
+				break
+			}
+			if x.Gap != nil {
+				t.Errorf("%s: %+v", path, x.Gap)
+			}
+			frames++
+		}
 		r.Close()
+	}
+	want := 0
+	for _, name := range []string{"capture.wlc", "client.wlc"} {
+		for _, bodies := range messages(t, readReal(t, "vllm-0.32.0").files[name]) {
+			want += len(bodies) + 1 // and the hello
+		}
+	}
+	if frames != want {
+		t.Errorf("the rings hold %d frames of %d", frames, want)
 	}
 }
 

@@ -14,6 +14,9 @@ import (
 // CollectEvery is how often a DCGM exporter reads its devices, unless it is told otherwise. A scrape in between gets the same page again.
 const CollectEvery = 30 * time.Second
 
+// firstCollection is how long after a run's beginning the exporter collects first: it has run before, at any phase.
+const firstCollection = 2 * time.Second
+
 // cards is a DCGM exporter: the devices of a host, as it last read them.
 type cards struct {
 	target  string

@@ -21,8 +21,8 @@ type fleet struct {
 	latest  int64 // Unix ns, of the messages taken so far
 
 	// Whoever uses the fleet may say what is to become of what it meets first.
-	metFront func(f *front, h *wire.Hello, at int64)
-	metOther func(p *process)
+	metFront  func(f *front, h *wire.Hello, at int64)
+	metSource func(p *process)
 }
 
 // process is one source.
@@ -64,15 +64,15 @@ func (f *fleet) open(h *wire.Hello) (*process, error) {
 		target := "dcgm-" + h.Host
 		if f.cards[target] == nil {
 			f.cards[target] = &cards{target: target}
-			f.every(at, CollectEvery, func(int64) error { f.cards[target].collect(); return nil })
+			f.every(at-int64(CollectEvery-firstCollection), CollectEvery, func(int64) error { f.cards[target].collect(); return nil })
 		}
 		var err error
 		if p.card, err = f.cards[target].add(h); err != nil {
 			return nil, err
 		}
 	}
-	if f.metOther != nil {
-		f.metOther(p)
+	if f.metSource != nil {
+		f.metSource(p)
 	}
 	f.sources = append(f.sources, p)
 	f.line.source(h)

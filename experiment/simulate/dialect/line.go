@@ -59,7 +59,7 @@ func (l *line) record(source int, m wire.Message) error {
 		l.late++
 	}
 	if l.window == 0 {
-		l.spare = append(l.spare, raw)
+		l.reuse(raw)
 		return l.out(at, source, m)
 	}
 	l.count++
@@ -93,10 +93,10 @@ func (l *line) until(at int64) error {
 			m = wire.NewMessage(f.Type)
 			l.decoded[f.Type] = m
 		}
-		if err := wire.Decode(f, m); err != nil {
+		if err := wire.Decode(f, m); err != nil { // nothing in m points into the frame
 			return err
 		}
-		l.spare = append(l.spare, h.raw)
+		l.reuse(h.raw)
 		l.given = max(l.given, h.at)
 		if err := l.out(h.at, h.source, m); err != nil {
 			return err
@@ -108,14 +108,24 @@ func (l *line) until(at int64) error {
 // end gives the rest.
 func (l *line) end() error { return l.until(1<<63 - 1) }
 
+// usual is room for most frames, bytes. Larger buffers are not kept: each would become as large as the largest frame, with time.
+const usual = 192
+
 func (l *line) buffer() []byte {
 	n := len(l.spare)
 	if n == 0 {
-		return nil
+		return make([]byte, 0, usual)
 	}
 	b := l.spare[n-1]
 	l.spare = l.spare[:n-1]
 	return b[:0]
+}
+
+// reuse takes a buffer back.
+func (l *line) reuse(b []byte) {
+	if cap(b) == usual {
+		l.spare = append(l.spare, b)
+	}
 }
 
 // held is a message that waits.

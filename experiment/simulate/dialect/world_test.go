@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -306,4 +307,46 @@ func TestWorldsBundle(t *testing.T) {
 	if err != nil || len(m.Problems) > 0 || len(m.Engines) != 1 || len(m.Clocks) < 2 {
 		t.Errorf("%+v, %v", m, err)
 	}
+}
+
+// endless is a workload whose requests come one after the other for ever.
+type endless struct{ n int }
+
+func (e *endless) Next() (experiment.Request, error) {
+	e.n++
+	return experiment.Request{At: time.Duration(e.n) * 400 * time.Millisecond, PromptTokens: 100 + e.n*37%300, OutputTokens: 20 + e.n*13%80, Traceparent: experiment.TraceOn}, nil
+}
+
+// TestMemoryIsFlat writes a bundle of ten minutes, and looks at what is held after three and at the end. Captures are left out: what their
+// packing needs, which is bounded, it takes when their first block is full.
+func TestMemoryIsFlat(t *testing.T) {
+	b, err := Create(filepath.Join(t.TempDir(), "run"), Options{Keep: Everything &^ Captures})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := incident(b)
+	c.Workload, c.Until = experiment.Open(&endless{}), 10*time.Minute
+	w, err := world.New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	held := func() (bytes int64) {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	var early, late int64
+	w.At(3*time.Minute, func(*world.World) { early = held() })
+	w.At(c.Until-time.Second, func(*world.World) { late = held() })
+	if _, err := w.Run(); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if late > early+256<<10 {
+		t.Errorf("%d bytes after three minutes, %d after ten", early, late)
+	}
+	t.Logf("%d bytes after three minutes, %d after ten", early, late)
 }

@@ -317,7 +317,7 @@ func (e *endless) Next() (experiment.Request, error) {
 	return experiment.Request{At: time.Duration(e.n) * 400 * time.Millisecond, PromptTokens: 100 + e.n*37%300, OutputTokens: 20 + e.n*13%80, Traceparent: experiment.TraceOn}, nil
 }
 
-// TestMemoryIsFlat writes a bundle of ten minutes, and looks at what is held after three and at the end. Captures are left out: what their
+// TestMemoryIsFlat writes a bundle of six minutes, and looks at what is held after two and at the end. Captures are left out: what their
 // packing needs, which is bounded, it takes when their first block is full.
 func TestMemoryIsFlat(t *testing.T) {
 	b, err := Create(filepath.Join(t.TempDir(), "run"), Options{Keep: Everything &^ Captures})
@@ -325,7 +325,7 @@ func TestMemoryIsFlat(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := incident(b)
-	c.Workload, c.Until = experiment.Open(&endless{}), 10*time.Minute
+	c.Workload, c.Until = experiment.Open(&endless{}), 6*time.Minute
 	w, err := world.New(c)
 	if err != nil {
 		t.Fatal(err)
@@ -337,7 +337,7 @@ func TestMemoryIsFlat(t *testing.T) {
 		return int64(m.HeapAlloc)
 	}
 	var early, late int64
-	w.At(3*time.Minute, func(*world.World) { early = held() })
+	w.At(2*time.Minute, func(*world.World) { early = held() })
 	w.At(c.Until-time.Second, func(*world.World) { late = held() })
 	if _, err := w.Run(); err != nil {
 		t.Fatal(err)
@@ -346,7 +346,7 @@ func TestMemoryIsFlat(t *testing.T) {
 		t.Fatal(err)
 	}
 	if late > early+256<<10 {
-		t.Errorf("%d bytes after three minutes, %d after ten", early, late)
+		t.Errorf("%d bytes after two minutes, %d after six", early, late)
 	}
-	t.Logf("%d bytes after three minutes, %d after ten", early, late)
+	t.Logf("%d bytes after two minutes, %d after six", early, late)
 }

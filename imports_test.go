@@ -33,6 +33,7 @@ var rows = [][]string{
 	{"experiment/overhead"},
 	{"experiment/simulate/timing", "experiment/simulate/fidelity"},
 	{"experiment/simulate/world"},
+	{"experiment/simulate/dialect"},
 	{"experiment/whatif"},
 	{"export"},
 	{"api"},

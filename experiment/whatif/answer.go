@@ -11,6 +11,7 @@ import (
 
 	"github.com/whylate/whylate/experiment/simulate"
 	"github.com/whylate/whylate/experiment/simulate/timing"
+	"github.com/whylate/whylate/experiment/simulate/world"
 	"github.com/whylate/whylate/experiment/workload"
 	"github.com/whylate/whylate/internal/student"
 	"github.com/whylate/whylate/ledger"
@@ -103,7 +104,7 @@ func Ask(ctx context.Context, q Question) (*Answer, error) {
 	if len(taken.Requests) == 0 {
 		return nil, fmt.Errorf("whatif: no request of engine %s can be played again: %s", q.Engine.ID, reasons(taken.LeftOut))
 	}
-	front, network := frontOf(b)
+	front, network := world.FrontLike(b), way(b)
 	same := &arm{q.Engine.Version, q.Engine.Settings, calibration, front, network, taken.Requests}
 	changed := &arm{q.Engine.Version, settings, calibration, front, network, taken.Requests}
 	before, after, err := play(ctx, same, changed, seeds, q.Seed)

@@ -1,7 +1,6 @@
 package whatif
 
 import (
-	"cmp"
 	"math"
 	"slices"
 	"time"
@@ -124,37 +123,17 @@ func (a *arm) play(seed uint64) (*outcome, error) {
 	return outcomeOf(book.Book()), nil
 }
 
-// frontOf is what a front end costs, as far as a ledger tells it: what it does not tell is [world.DefaultFront]'s.
-func frontOf(b *ledger.Book) (f world.Front, network time.Duration) {
-	f = world.DefaultFront
-	var request, hop, way []int64
+// way is the median time from a client to the front end, 0 where no client was recorded.
+func way(b *ledger.Book) time.Duration {
+	var all []int64
 	for _, r := range b.Requests {
 		if len(r.Clients) == 1 && r.Clients[0].Sent != 0 && r.Received > r.Clients[0].Sent {
-			way = append(way, r.Received-r.Clients[0].Sent)
-		}
-		for _, q := range r.Sequences {
-			if q.Index == 0 && r.Received != 0 && q.Submitted > r.Received {
-				request = append(request, q.Submitted-r.Received-int64(q.Prompt)*int64(f.Token))
-			}
-			if q.Submitted != 0 && q.Arrived > q.Submitted {
-				hop = append(hop, q.Arrived-q.Submitted)
-			}
+			all = append(all, r.Received-r.Clients[0].Sent)
 		}
 	}
-	if m, ok := median(request); ok {
-		f.Request = max(m, 0)
+	if len(all) == 0 {
+		return 0
 	}
-	if m, ok := median(hop); ok {
-		f.Hop = m
-	}
-	network, _ = median(way)
-	return f, network
-}
-
-func median(xs []int64) (time.Duration, bool) {
-	if len(xs) == 0 {
-		return 0, false
-	}
-	slices.SortFunc(xs, cmp.Compare[int64])
-	return time.Duration(xs[len(xs)/2]), true
+	slices.Sort(all)
+	return time.Duration(all[len(all)/2])
 }

@@ -2,10 +2,13 @@ package cli
 
 import (
 	"bytes"
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/whylate/whylate/experiment/whatif"
 )
 
 // simulated plays a small workload and returns the capture's path and what was printed.
@@ -105,6 +108,40 @@ func TestSimulateRefusesByName(t *testing.T) {
 		status, _, errOut := run(t, append([]string{"simulate", "-o", out}, c.args...)...)
 		if status != c.status || !strings.Contains(errOut, c.want) {
 			t.Errorf("%v: status %d, want %d with %q: %s", c.args, status, c.status, c.want, errOut)
+		}
+	}
+}
+
+// A prediction comes with what it may be wrong by, and says what it is about.
+func TestWhatif(t *testing.T) {
+	status, out, errOut := run(t, "whatif", "demo", "--set", "num_gpu_blocks=400", "--seeds", "3")
+	for _, want := range []string{"num_gpu_blocks 400 instead of 200", "232 requests, simulated 3 times as it was and 3 times with the change. Nothing was run on an engine.",
+		"OBSERVED", "SAME", "CHANGED", "DIFFERENCE", "ERROR", "SHAM", "less", "not told from noise", "learned from 5966 iterations", "requests come when they came"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("no %q in\n%s", want, out)
+		}
+	}
+	if status != ExitOK || errOut != "" {
+		t.Errorf("%d %s", status, errOut)
+	}
+	status, out, errOut = run(t, "whatif", "demo", "--set", "num_gpu_blocks=400", "--seeds", "3", "-o", "json")
+	var a whatif.Answer
+	if err := json.Unmarshal([]byte(out), &a); status != ExitOK || err != nil || len(a.Figures) != 10 || a.Figures[0].Name != "TTFT p50" || len(a.Changes) != 1 {
+		t.Errorf("%d %v %s%s", status, err, out, errOut)
+	}
+	for _, c := range []struct {
+		status int
+		says   string
+		args   []string
+	}{
+		{ExitUsage, "nothing is changed: give a setting", []string{"demo"}},
+		{ExitUsage, "no setting that can be asked about", []string{"demo", "--set", "dtype=float16"}},
+		{ExitUsage, "", nil},
+		{ExitNotFound, "no-such", []string{"no-such.wlc", "--set", "max_num_seqs=4"}},
+	} {
+		status, _, errOut := run(t, append([]string{"whatif"}, c.args...)...)
+		if status != c.status || !strings.Contains(errOut, c.says) {
+			t.Errorf("%v: %d %s; want %d and %q", c.args, status, errOut, c.status, c.says)
 		}
 	}
 }

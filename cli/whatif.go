@@ -25,7 +25,7 @@ The difference between the two comes with its error, next to the sham: how far t
 their seed alone. SAME against OBSERVED shows how well the simulation does where nothing is changed. It is a prediction: only a run on
 the engine confirms it ('whylate replay').
 
-Settings: ` + strings.Join(whatif.Knobs(), ", ") + ".",
+Settings: ` + strings.Join(whatif.Knobs, ", ") + ".",
 		Example: `  whylate whatif run.wlc --set max_num_batched_tokens=1024
   whylate whatif demo --set num_gpu_blocks=800 --set max_num_seqs=64`,
 		Args: args(1, 100, "captures, a run bundle, a data directory, or 'demo'"),
@@ -39,6 +39,9 @@ Settings: ` + strings.Join(whatif.Knobs(), ", ") + ".",
 			var err error
 			if q.Engine, err = server.FindEngine(q.Book, engine); err != nil {
 				return err
+			}
+			if err := q.Check(); err != nil {
+				return usageError{err}
 			}
 			answer, err := whatif.Ask(cmd.Context(), q)
 			if err != nil {
@@ -59,11 +62,7 @@ Settings: ` + strings.Join(whatif.Knobs(), ", ") + ".",
 func (e *env) printWhatif(a *whatif.Answer) {
 	var changes []string
 	for _, s := range a.Changes {
-		was := s.From
-		if was == "" {
-			was = "not told"
-		}
-		changes = append(changes, fmt.Sprintf("%s %s instead of %s", s.Name, s.To, was))
+		changes = append(changes, fmt.Sprintf("%s %s instead of %s", s.Name, s.To, s.From))
 	}
 	fmt.Fprintf(e.out, "%s (vLLM %s): %s\n%d requests, simulated %d times as it was and %d times with the change. Nothing was run on an engine.\n\n", plain(a.Engine), plain(a.Version), plain(strings.Join(changes, ", ")),
 		a.Requests, a.Seeds, a.Seeds)

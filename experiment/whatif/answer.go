@@ -1,6 +1,7 @@
 package whatif
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -72,18 +73,27 @@ const (
 	farOff       = 0.25 // of a figure of the unchanged simulation, beyond which a note says so
 )
 
+// Check says what is wrong with the question itself.
+func (q *Question) Check() error {
+	if q.Seeds != 0 && (q.Seeds < leastSeeds || q.Seeds > mostSeeds) {
+		return fmt.Errorf("whatif: %d seeds: give %d to %d", q.Seeds, leastSeeds, mostSeeds)
+	}
+	if q.Unchanged {
+		return nil
+	}
+	_, _, err := apply(q.Engine.Version, q.Engine.Settings, q.Set)
+	return err
+}
+
 // Ask answers a question.
 //
 // The error of a difference is the half-width within which 95 % of single pairs of runs lie (Student's t of the seeds' differences, and of
 // one more), plus the share by which the simulation misses the capture where nothing was changed, of the difference.
 func Ask(ctx context.Context, q Question) (*Answer, error) {
-	seeds := q.Seeds
-	switch {
-	case seeds == 0:
-		seeds = defaultSeeds
-	case seeds < leastSeeds || seeds > mostSeeds:
-		return nil, fmt.Errorf("whatif: %d seeds: give %d to %d", seeds, leastSeeds, mostSeeds)
+	if err := q.Check(); err != nil {
+		return nil, err
 	}
+	seeds := cmp.Or(q.Seeds, defaultSeeds)
 	b := only(q.Book, q.Engine, q.Take)
 	settings, changes := q.Engine.Settings, []Setting(nil)
 	if !q.Unchanged {

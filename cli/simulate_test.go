@@ -137,7 +137,7 @@ func TestWhatif(t *testing.T) {
 		{ExitUsage, "nothing is changed: give a setting", []string{"demo"}},
 		{ExitUsage, "no setting that can be asked about", []string{"demo", "--set", "dtype=float16"}},
 		{ExitUsage, "", nil},
-		{ExitNotFound, "no-such", []string{"no-such.wlc", "--set", "max_num_seqs=4"}},
+		{ExitNoSource, "no-such", []string{"no-such.wlc", "--set", "max_num_seqs=4"}},
 	} {
 		status, _, errOut := run(t, append([]string{"whatif"}, c.args...)...)
 		if status != c.status || !strings.Contains(errOut, c.says) {

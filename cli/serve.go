@@ -151,7 +151,7 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger) (err error) 
 	otel = openTelemetry(c, s, series.db.Appendable("otlp"), lines.take, tlsConfig, log, &opts)
 	devices := &deviceSeries{to: series.db.Appendable("gpu"), log: log}
 	s.OnSample(devices.take)
-	handler := web.New(s, opts)
+	handler := web.New(newImports(s, series.db, c.DataDir), opts)
 
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

@@ -88,6 +88,10 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger) (err error) 
 		return err
 	}
 	defer func() { err = errors.Join(err, set.Told.Close()) }()
+	if set.Judged, err = server.OpenJudged(vfs.OS{}, c.DataDir); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, set.Judged.Close()) }()
 	var pages scraping
 	set.Targets = pages.targets
 	var series *timeSeries

@@ -41,8 +41,8 @@ type Service interface {
 
 // Importer is a [Service] that takes captures in.
 type Importer interface {
-	// Import reads one capture file (docs/formats/stream.md) to its end. Records that are there already are counted and change
-	// nothing, so an import may be repeated. It returns when what it took is kept.
+	// Import reads one capture file (docs/formats/stream.md), file of OTLP traces, or zip of a run bundle (docs/formats/bundle.md) to its
+	// end. Records that are there already are counted and change nothing, so an import may be repeated. It returns when what it took is kept.
 	Import(context.Context, ImportQuery, io.Reader) (*ImportResult, error)
 }
 

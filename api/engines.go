@@ -56,7 +56,7 @@ type ImportQuery struct {
 	Name string // of the file, for answers and gap records
 }
 
-// ImportResult says what an import did.
+// ImportResult says what an import did: of a capture or of traces, or of a run bundle's members.
 type ImportResult struct {
 	Name      string `json:"name"`
 	Bytes     int64  `json:"bytes"`            // read
@@ -67,4 +67,31 @@ type ImportResult struct {
 	Refused   uint64 `json:"refused_frames"`   // that could not be right
 	Gaps      int    `json:"gaps"`             // gap records in it
 	Spans     uint64 `json:"spans,omitempty"`  // in it, of a file of traces: then the counts above are of spans, and sources are requests to export
+
+	Captures []*ImportResult  `json:"captures,omitempty"`  // of a bundle: its captures and traces
+	Series   []ImportedSeries `json:"series,omitempty"`    // of a bundle: its scrapes and logs
+	Changes  int              `json:"changes,omitempty"`   // of a bundle: told; those that were known are among them
+	NotTaken []ImportRefusal  `json:"not_taken,omitempty"` // of a bundle: files, and why
+}
+
+// ImportedSeries is what became of the scrapes of one target, or of one log.
+type ImportedSeries struct {
+	Kind    string `json:"kind"`   // scrapes or log
+	Target  string `json:"target"` // the series' label instance
+	Files   int    `json:"files"`
+	From    int64  `json:"from_unix_ns"` // of the first sample
+	To      int64  `json:"to_unix_ns"`   // of the last
+	Samples int    `json:"samples"`      // that are kept now, those that were there already among them
+	Guarded int    `json:"guarded"`      // that were folded into other series or refused: docs/metrics.md says which
+	Late    int    `json:"late"`         // that the store refused: another value at a time that has one, or of a time of its own that has passed
+	Lines   int    `json:"lines"`        // of a log, understood or not
+	LeftOut int    `json:"left_out"`     // lines that are no sample, or have no date
+	Changes int    `json:"changes"`      // that a log tells
+	Note    string `json:"note,omitempty"`
+}
+
+// ImportRefusal is a file of a bundle that is not taken, or a part of one.
+type ImportRefusal struct {
+	Path string `json:"path"`
+	Why  string `json:"why"`
 }

@@ -228,6 +228,13 @@ func (e *env) printExplanation(x *diagnose.Explanation) {
 	for i := range x.Calls {
 		e.printCall(&x.Calls[i])
 	}
+	if len(x.Evaluations) > 0 {
+		fmt.Fprintln(e.out)
+		fmt.Fprintln(e.out, e.bold("HOW THE ANSWER WAS JUDGED"))
+		for i := range x.Evaluations {
+			fmt.Fprintln(e.out, wrap(plain(x.Evaluations[i].String()), "   ", width-3))
+		}
+	}
 	fmt.Fprintln(e.out)
 	for _, n := range x.Notes {
 		fmt.Fprintln(e.out, e.dim(wrap(n, "", width)))

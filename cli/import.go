@@ -8,6 +8,9 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -22,8 +25,9 @@ func (e *env) importCommand() *cobra.Command {
 		Use:   "import FILE|DIR|BUNDLE…",
 		Short: "Put captures and run bundles into a running server",
 		Long: `Send captures (.wlc) and OTLP traces (JSON, JSON lines or protobuf, plain or gzipped), or what lies in a folder or run bundle
-(docs/formats/bundle.md), to a server, which keeps it like what it recorded itself: captures, traces, and changes as if they had been told.
-What it has already is counted and changes nothing, so an import may be repeated after a failure. Each file that is not taken is listed with the reason; 'whylate look' reads a bundle whole.`,
+(docs/formats/bundle.md), to a server, which keeps it like what it recorded itself: captures, traces, changes as if they had been told, and series,
+of scrapes (scrape/TARGET/UNIX_MS.prom) and of engines' logs (log/*), at their own times.
+What it has already changes nothing, so an import may be repeated after a failure. Each file that is not taken is listed with the reason.`,
 		Example: `  whylate import crash.wlc
   whylate import traces.otlp.jsonl
   whylate import run-bundle.zip --server https://whylate.example --token-file key`,
@@ -33,14 +37,17 @@ What it has already is counted and changes nothing, so an import may be repeated
 			if err != nil {
 				return err
 			}
-			answer := imported{Captures: []*api.ImportResult{}, NotTaken: []bundle.Refusal{}}
-			i := importer{e: e, to: c, answer: &answer}
+			answer := imported{Captures: []*api.ImportResult{}, Series: []api.ImportedSeries{}, NotTaken: []api.ImportRefusal{}}
+			i := importer{to: c, series: &seriesSender{to: c}, answer: &answer, watch: e.watched}
 			for _, p := range paths {
 				if err := i.path(cmd.Context(), p); err != nil {
 					return fmt.Errorf("import %s: %w", p, err)
 				}
 			}
-			return out.print(e, answer, func() { e.printImported(&answer) })
+			if err := out.print(e, answer, func() { e.printImported(&answer) }); err != nil {
+				return err
+			}
+			return answer.nothing()
 		},
 	}
 	srv.flags(cmd)
@@ -50,19 +57,60 @@ What it has already is counted and changes nothing, so an import may be repeated
 
 // imported is what became of an import.
 type imported struct {
-	Captures []*api.ImportResult `json:"captures"`
-	Changes  int                 `json:"changes"`   // told; those that were known are among them
-	NotTaken []bundle.Refusal    `json:"not_taken"` // files, and why
+	Captures []*api.ImportResult  `json:"captures"`
+	Series   []api.ImportedSeries `json:"series"`
+	Changes  int                  `json:"changes"`   // told; those that were known are among them
+	NotTaken []api.ImportRefusal  `json:"not_taken"` // files, and why
 }
 
-// importer sends files to a server.
+func (a *imported) not(path, why string) {
+	a.NotTaken = append(a.NotTaken, api.ImportRefusal{Path: path, Why: why})
+}
+
+// of adds up what became of the scrapes of one target.
+func (a *imported) of(s api.ImportedSeries) {
+	k := slices.IndexFunc(a.Series, func(o api.ImportedSeries) bool { return o.Kind == s.Kind && o.Target == s.Target })
+	if k < 0 {
+		a.Series = append(a.Series, s)
+		return
+	}
+	o := &a.Series[k]
+	if s.Samples > 0 {
+		o.To = max(o.To, s.To)
+		if o.From == 0 || s.From < o.From {
+			o.From = s.From
+		}
+	}
+	o.Files, o.Samples, o.Guarded, o.Late = o.Files+s.Files, o.Samples+s.Samples, o.Guarded+s.Guarded, o.Late+s.Late
+	o.Lines, o.LeftOut, o.Changes, o.Note = o.Lines+s.Lines, o.LeftOut+s.LeftOut, o.Changes+s.Changes, cmp.Or(o.Note, s.Note)
+}
+
+// nothing is an error where nothing was taken.
+func (a *imported) nothing() error {
+	if len(a.Captures) > 0 || a.Changes > 0 || slices.ContainsFunc(a.Series, func(s api.ImportedSeries) bool { return s.Samples > 0 || s.Changes > 0 }) {
+		return nil
+	}
+	if len(a.NotTaken) == 0 {
+		return errors.New("nothing was taken: no capture (*.wlc), traces, scrapes, logs or changes are in it")
+	}
+	return fmt.Errorf("nothing was taken; of %d files the first, %s: %s", len(a.NotTaken), plain(a.NotTaken[0].Path), plain(a.NotTaken[0].Why))
+}
+
+// importer takes in files and bundles: at the command line by sending them, at a server by keeping them.
 type importer struct {
-	e  *env
 	to interface {
 		api.Importer
 		api.Teller
 	}
+	series seriesTaker
 	answer *imported
+	watch  func(shown string, size int64, f io.Reader) (watched io.Reader, end func())
+}
+
+// seriesTaker takes what series are made of.
+type seriesTaker interface {
+	// take takes scrapes and logs of a bundle, the scrapes in the order of their times.
+	take(context.Context, *bundle.Bundle, []bundle.Member, *imported) error
 }
 
 func (i *importer) path(ctx context.Context, path string) error {
@@ -82,32 +130,53 @@ func (i *importer) path(ctx context.Context, path string) error {
 		return err
 	}
 	defer b.Close()
-	before := len(i.answer.Captures) + i.answer.Changes
+	return i.bundle(ctx, b)
+}
+
+// bundle takes in a bundle. What cannot be read of it costs that member; what the server refuses ends the import.
+func (i *importer) bundle(ctx context.Context, b *bundle.Bundle) error {
+	var series []bundle.Member
 	for _, m := range b.Members {
-		if err := i.member(ctx, b, m); err != nil {
-			return fmt.Errorf("%s: %w", m.Path, err)
+		kind, err := b.Kind(m)
+		switch {
+		case err != nil:
+			i.answer.not(m.Path, err.Error())
+		case kind == bundle.Other && isSeries(m):
+			series = append(series, m)
+		default:
+			if err := i.member(ctx, b, m, kind); err != nil {
+				return fmt.Errorf("%s: %w", m.Path, err)
+			}
 		}
 	}
-	i.answer.NotTaken = append(i.answer.NotTaken, b.Refused...)
-	if len(i.answer.Captures)+i.answer.Changes == before {
-		return fmt.Errorf("no capture (*.wlc), no traces and no change in it")
+	slices.SortStableFunc(series, func(x, y bundle.Member) int {
+		_, a, _ := bundle.ScrapeOf(x.Path) // 0 of a log
+		_, b, _ := bundle.ScrapeOf(y.Path)
+		return cmp.Compare(a, b)
+	})
+	if err := i.series.take(ctx, b, series, i.answer); err != nil {
+		return err
+	}
+	for _, r := range b.Refused {
+		i.answer.not(r.Path, r.Why)
 	}
 	return nil
 }
 
-// member sends one of a bundle. What cannot be read of the bundle costs that member; what the server refuses ends the import.
-func (i *importer) member(ctx context.Context, b *bundle.Bundle, m bundle.Member) error {
-	kind, err := b.Kind(m)
-	if err == nil && kind != bundle.Capture && kind != bundle.Traces && kind != bundle.Changes {
-		i.not(m.Path, whyNot(m, kind))
+// isSeries reports whether series may be made of a member.
+func isSeries(m bundle.Member) bool {
+	_, _, scrape := bundle.ScrapeOf(m.Path)
+	return scrape || strings.HasPrefix(m.Path, "log/")
+}
+
+func (i *importer) member(ctx context.Context, b *bundle.Bundle, m bundle.Member, kind bundle.Kind) error {
+	if kind != bundle.Capture && kind != bundle.Traces && kind != bundle.Changes {
+		i.answer.not(m.Path, whyNot(kind))
 		return nil
 	}
-	var f io.ReadCloser
-	if err == nil {
-		f, err = b.Open(m)
-	}
+	f, err := b.Open(m)
 	if err != nil {
-		i.not(m.Path, err.Error())
+		i.answer.not(m.Path, err.Error())
 		return nil
 	}
 	if kind != bundle.Changes {
@@ -119,38 +188,39 @@ func (i *importer) member(ctx context.Context, b *bundle.Bundle, m bundle.Member
 		problems = append(problems, err.Error())
 	}
 	for _, p := range problems {
-		i.not(m.Path, p)
+		i.answer.not(m.Path, p)
 	}
 	return i.tell(ctx, m.Path, changes)
 }
 
-func whyNot(m bundle.Member, kind bundle.Kind) string {
-	_, _, scrape := bundle.ScrapeOf(m.Path)
-	switch {
-	case kind == bundle.Truth:
+func whyNot(kind bundle.Kind) string {
+	switch kind {
+	case bundle.Truth:
 		return "the truth is for whoever marks the answer"
-	case kind == bundle.Ring:
+	case bundle.Ring:
 		return "a ring is read where it lies: 'whylate capture' makes a capture of it"
-	case scrape:
-		return "a saved scrape: an import takes captures, traces and changes; 'whylate look' reads it"
+	case bundle.Archive:
+		return "a zip inside of the bundle: import it by itself"
 	}
-	return "neither capture nor traces nor changes: 'whylate look' reads what else there is"
-}
-
-func (i *importer) not(path, why string) {
-	i.answer.NotTaken = append(i.answer.NotTaken, bundle.Refusal{Path: path, Why: why})
+	return "neither capture, traces, changes, scrape/TARGET/UNIX_MS.prom nor log/NAME: 'whylate look' reads what else there is"
 }
 
 func (i *importer) capture(ctx context.Context, name, shown string, size int64, f io.ReadCloser) error {
 	defer f.Close()
-	p := i.e.progress("importing " + shown)
-	defer p.end()
-	r, err := i.to.Import(ctx, api.ImportQuery{Name: name}, &watched{f, 0, func(n int64) { p.update(n, size) }})
+	in, end := i.watch(shown, size, f)
+	defer end()
+	r, err := i.to.Import(ctx, api.ImportQuery{Name: name}, in)
 	if err != nil {
 		return err
 	}
 	i.answer.Captures = append(i.answer.Captures, r)
 	return nil
+}
+
+// watched shows how far a file has been read.
+func (e *env) watched(shown string, size int64, f io.Reader) (io.Reader, func()) {
+	p := e.progress("importing " + shown)
+	return &watched{f, 0, func(n int64) { p.update(n, size) }}, p.end
 }
 
 // tell tells the server of changes, each under an id that is its own: told again, it is the same.
@@ -161,7 +231,7 @@ func (i *importer) tell(ctx context.Context, path string, changes []ledger.Chang
 		var unsound *api.InvalidArgument
 		switch {
 		case errors.As(err, &unsound):
-			i.not(path, fmt.Sprintf("%s %s: %v", c.Kind, c.Subject, err))
+			i.answer.not(path, fmt.Sprintf("%s %s: %v", c.Kind, c.Subject, err))
 		case err != nil:
 			return err
 		default:
@@ -179,6 +249,18 @@ func (e *env) printImported(a *imported) {
 		}
 		t.end()
 	}
+	if len(a.Series) > 0 {
+		t := e.table("SERIES OF", "FROM", "FILES", "TIME", "SAMPLES", "GUARDED", "LATE", "LEFT OUT")
+		for _, r := range a.Series {
+			t.row(plain(r.Target), r.Kind, fmt.Sprint(r.Files), spanOf(r), fmt.Sprint(r.Samples), fmt.Sprint(r.Guarded), fmt.Sprint(r.Late), fmt.Sprint(r.LeftOut))
+		}
+		t.end()
+		for _, r := range a.Series {
+			if r.Note != "" {
+				fmt.Fprintf(e.out, "%s: %s\n", plain(r.Target), plain(r.Note))
+			}
+		}
+	}
 	if a.Changes > 0 {
 		fmt.Fprintf(e.out, "%d changes told.\n", a.Changes)
 	}
@@ -189,6 +271,15 @@ func (e *env) printImported(a *imported) {
 		}
 		fmt.Fprintf(e.out, "not taken: %s: %s\n", plain(r.Path), plain(r.Why))
 	}
+}
+
+// spanOf is the time of series.
+func spanOf(s api.ImportedSeries) string {
+	if s.Samples == 0 {
+		return "–"
+	}
+	at := func(ns int64) string { return time.Unix(0, ns).UTC().Format("2006-01-02 15:04:05") }
+	return at(s.From) + " to " + at(s.To)
 }
 
 // watched tells how far a file has been read.

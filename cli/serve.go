@@ -88,6 +88,10 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger) (err error) 
 		return err
 	}
 	defer func() { err = errors.Join(err, set.Told.Close()) }()
+	if set.Judged, err = server.OpenJudged(vfs.OS{}, c.DataDir); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, set.Judged.Close()) }()
 	var pages scraping
 	set.Targets = pages.targets
 	var series *timeSeries
@@ -151,7 +155,7 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger) (err error) 
 	otel = openTelemetry(c, s, series.db.Appendable("otlp"), lines.take, tlsConfig, log, &opts)
 	devices := &deviceSeries{to: series.db.Appendable("gpu"), log: log}
 	s.OnSample(devices.take)
-	handler := web.New(s, opts)
+	handler := web.New(newImports(s, series.db, c.DataDir), opts)
 
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

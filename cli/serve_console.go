@@ -56,12 +56,21 @@ const (
 
 // take is an [otlp.Console].
 func (c *console) take(from *otlp.Origin, at int64, line []byte) bool {
+	if at == 0 {
+		at = time.Now().UnixNano()
+	}
+	text, rank := string(line), ""
+	if m := dpRank.FindStringSubmatch(text); m != nil {
+		rank = m[1]
+	}
+	return c.record(from, at, rank, vllm.ParseLine(text), sglang.ParseLine(text))
+}
+
+// record takes what a line says to either engine's reader, and the data-parallel rank that its prefix tells, "" where it tells none.
+func (c *console) record(from *otlp.Origin, at int64, rank string, ofVLLM vllm.Record, ofSGLang sglang.Record) bool {
 	job, target := from.Resource.Service, cmp.Or(from.Resource.Instance, from.Resource.Pod, from.Resource.Host, from.Resource.Process, from.Resource.Service)
 	if target == "" {
 		return false // nobody could say whose it is
-	}
-	if at == 0 {
-		at = time.Now().UnixNano()
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -71,8 +80,7 @@ func (c *console) take(from *otlp.Origin, at int64, line []byte) bool {
 		return false
 	}
 	e := consoleEntry{c: c, w: w, job: job, target: target, at: at}
-	text := string(line)
-	return e.vllm(vllm.ParseLine(text)) || e.sglang(sglang.ParseLine(text), text)
+	return e.vllm(ofVLLM) || e.sglang(ofSGLang, rank)
 }
 
 func (c *console) writer(target string) *consoleWriter {
@@ -123,10 +131,10 @@ func (e *consoleEntry) vllm(r vllm.Record) bool {
 // dpRank is the rank in the prefix of SGLang's lines: "[2025-06-01 09:00:00 DP1 TP0]".
 var dpRank = regexp.MustCompile(`^[^\]]{0,80} DP(\d{1,5})\b[^\]]{0,40}\]`)
 
-func (e *consoleEntry) sglang(r sglang.Record, line string) bool {
+func (e *consoleEntry) sglang(r sglang.Record, rank string) bool {
 	var ls []string
-	if m := dpRank.FindStringSubmatch(line); m != nil {
-		ls = []string{"dp_rank", m[1]}
+	if rank != "" {
+		ls = []string{"dp_rank", rank}
 	}
 	batch := func(b sglang.Batch, waiting logline.Opt[int]) {
 		e.whole("sglang:num_running_reqs", b.Running, ls...)

@@ -36,6 +36,11 @@ type spanKeeper interface {
 	AcceptSpans(context.Context, []genai.Span) error
 }
 
+// evaluationKeeper is a server that keeps evaluations, and knows those that it has.
+type evaluationKeeper interface {
+	AcceptEvaluations(context.Context, []otlp.LogRecord) (fresh []otlp.LogRecord, err error)
+}
+
 // openTelemetry makes the receiver and mounts its paths. A server that keeps no spans takes in no traces, and says so.
 func openTelemetry(c *config.Config, s any, series storage.Appendable, lines otlp.Console, tlsConfig *tls.Config, log *slog.Logger, opts *web.Options) *telemetry {
 	sinks := receive.Sinks{Metrics: series, Console: lines}
@@ -46,6 +51,15 @@ func openTelemetry(c *config.Config, s any, series storage.Appendable, lines otl
 				return &receive.Retry{Err: err}
 			}
 			return err
+		}
+	}
+	if k, ok := s.(evaluationKeeper); ok {
+		sinks.Logs = func(ctx context.Context, records []otlp.LogRecord) ([]otlp.LogRecord, error) {
+			fresh, err := k.AcceptEvaluations(ctx, records)
+			if err != nil {
+				return nil, &receive.Retry{Err: err}
+			}
+			return fresh, nil
 		}
 	}
 	t := &telemetry{log: log, tls: tlsConfig, allow: operators(opts.Tokens), receiver: receive.New(sinks, receive.Settings{

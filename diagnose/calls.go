@@ -147,7 +147,7 @@ func knownCount(n genai.Tokens) *int64 {
 // ExplainCalls explains a request that spans alone tell of; calls are its views, the first one its own.
 func ExplainCalls(a *account.Account, r Request, calls []Call) *Explanation {
 	c := &calls[0]
-	x := &Explanation{Request: r, Account: a, Calls: calls, Basis: Basis{Level: "L1", Uncertainty: c.Bound, Sharpen: sharpenCall, Coverage: spanCoverage(c)}}
+	x := &Explanation{Request: r, Account: a, Findings: []Finding{}, Calls: calls, Basis: Basis{Level: "L1", Uncertainty: c.Bound, Sharpen: sharpenCall, Coverage: spanCoverage(c)}}
 	switch {
 	case c.E2E == nil:
 		x.Headline = fmt.Sprintf("%s: its spans do not say how long it took.", r.Name)

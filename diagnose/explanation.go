@@ -7,15 +7,16 @@ import (
 
 // Explanation is the full answer to "why was this request slow?".
 type Explanation struct {
-	Request  Request          `json:"request"`
-	Headline string           `json:"headline"` // one sentence
-	Account  *account.Account `json:"account"`
-	Findings []Finding        `json:"findings"` // the largest first; empty means nobody is to blame
-	Client   *ClientView      `json:"client,omitempty"`
-	InFlight *InFlight        `json:"in_flight,omitempty"`
-	Calls    []Call           `json:"calls,omitempty"` // what spans tell of it (L1), where they tell something
-	Notes    []string         `json:"notes,omitempty"` // what must be said beside it
-	Basis    Basis            `json:"basis"`
+	Request     Request          `json:"request"`
+	Headline    string           `json:"headline"` // one sentence
+	Account     *account.Account `json:"account"`
+	Findings    []Finding        `json:"findings"` // the largest first; empty means nobody is to blame
+	Client      *ClientView      `json:"client,omitempty"`
+	InFlight    *InFlight        `json:"in_flight,omitempty"`
+	Calls       []Call           `json:"calls,omitempty"`       // what spans tell of it (L1), where they tell something
+	Evaluations []Evaluation     `json:"evaluations,omitempty"` // how its answer was judged, the oldest first
+	Notes       []string         `json:"notes,omitempty"`       // what must be said beside it
+	Basis       Basis            `json:"basis"`
 }
 
 // Request says which request it is.

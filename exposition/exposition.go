@@ -130,7 +130,7 @@ func (p *Page) Family(name string) *Family { return p.byName[name] }
 func Read(b []byte) *Page {
 	p := &Page{byName: map[string]*Family{}}
 	r := reader{page: p, hists: map[seriesKey]*Hist{}, sums: map[seriesKey]*Summed{}, types: map[string]Type{}, symbols: labels.NewSymbolTable()}
-	r.open = openMetrics(b)
+	r.open = IsOpenMetrics(b)
 	if r.all(b) != nil {
 		p.Families, p.Problems, p.byName = nil, nil, map[string]*Family{}
 		r.hist, r.like, r.hists, r.sums, r.types = nil, likeness{}, map[seriesKey]*Hist{}, map[seriesKey]*Summed{}, map[string]Type{}
@@ -160,7 +160,8 @@ func hasLongLine(b []byte) bool {
 	return false
 }
 
-func openMetrics(b []byte) bool {
+// IsOpenMetrics reports whether a page is OpenMetrics: by its end.
+func IsOpenMetrics(b []byte) bool {
 	b = bytes.TrimRight(b, "\n")
 	return bytes.HasSuffix(b, []byte("\n# EOF")) || bytes.Equal(b, []byte("# EOF"))
 }

@@ -60,7 +60,7 @@ func Mend(page []byte, mediaType string) Mended {
 	}, func(p Problem) { m.Problems = append(m.Problems, p) })
 	if open {
 		m.Page = append(m.Page, "# EOF\n"...)
-		if !openMetrics(page) {
+		if !IsOpenMetrics(page) {
 			m.Problems = append(m.Problems, Problem{bytes.Count(page, []byte("\n")) + 1, "# EOF", "it does not stand at the end: the page may be cut off"})
 		}
 	}

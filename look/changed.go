@@ -11,6 +11,7 @@ import (
 	"github.com/whylate/whylate/adapter"
 	"github.com/whylate/whylate/exposition"
 	"github.com/whylate/whylate/ledger"
+	"github.com/whylate/whylate/query"
 	"github.com/whylate/whylate/signals"
 )
 
@@ -27,7 +28,11 @@ func changesIn(s *Scene) []Changed {
 	for _, l := range s.Logs {
 		all = append(all, l.changes()...)
 	}
+	if s.Ledger != nil { // between one start of an engine and the next, as its probe told them
+		all = append(all, query.Changes(s.Ledger.Incarnations(), s.Ledger.Book.Beats)...)
+	}
 	inOrder(all)
+	all = slices.CompactFunc(all, func(a, b ledger.Change) bool { return a.Key() == b.Key() }) // a server's changes, and its captures that they are from
 	var list []Changed
 	of := map[string]int{}
 	for _, c := range all {

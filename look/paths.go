@@ -42,8 +42,7 @@ type measure struct {
 
 func paths(s *Scene, facts []Fact) []PathState {
 	states := []PathState{
-		requestPath(s), tokenPath(s), gpuPath(s),
-		{Path: signals.Quality, State: NotSeen, Switch: "no evaluation is known from what was read: send scores, per version"},
+		requestPath(s), tokenPath(s), gpuPath(s), qualityPath(s),
 	}
 	for i := range states {
 		p := &states[i]

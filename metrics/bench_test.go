@@ -113,7 +113,7 @@ func BenchmarkQuery(b *testing.B) {
 	db := open(b, b.TempDir(), Budget{})
 	all := fleet(100)
 	scrapes(b, db.Appendable("bench"), all, make([]storage.SeriesRef, len(all)), 0, 24*240)
-	if err := db.detail.tsdb.Compact(context.Background()); err != nil {
+	if err := db.detail.store.Compact(context.Background()); err != nil {
 		b.Fatal(err)
 	}
 	for name, query := range map[string]string{

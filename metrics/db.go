@@ -86,7 +86,8 @@ type DB struct {
 // part is one of the two stores with its guard.
 type part struct {
 	name  string
-	tsdb  *tsdb.DB
+	store *tsdb.DB             // nil of an import, which has only a memory
+	into  storage.AppendableV2 // what samples go to
 	guard *guard
 	lost  *Lost // what the log's repair cost; nil = nothing
 }
@@ -102,7 +103,10 @@ func Open(c Config) (*DB, error) {
 		return nil, err
 	}
 	if db.rollup, err = db.open("rollup", c.Rollup, 1<<10, true); err != nil {
-		return nil, errors.Join(err, db.detail.tsdb.Close())
+		return nil, errors.Join(err, db.detail.store.Close())
+	}
+	if err := leftOver(c.Dir); err != nil {
+		c.Log.Warn("what an import left behind cannot be removed", "error", err)
 	}
 	db.engine = newEngine(c)
 	db.register()
@@ -136,7 +140,7 @@ func (db *DB) open(name string, keep Keep, stripes int, signals bool) (*part, er
 		return nil, fmt.Errorf("time series in %s: %w; if no disk fault explains it, move the directory away: a new one is made", dir, err)
 	}
 	g.replayed()
-	p := &part{name: name, tsdb: store, guard: g}
+	p := &part{name: name, store: store, into: store, guard: g}
 	if once.Do(func() {}); damage != nil {
 		p.lost = before.lost(damage)
 		p.lost.Store, p.lost.After = name, time.UnixMilli(store.Head().MaxTime())
@@ -158,7 +162,7 @@ func longestBlock(keep time.Duration, least int64) int64 {
 func (db *DB) Close() error { return db.close() }
 
 func (db *DB) shut() error {
-	return errors.Join(db.engine.Close(), db.detail.tsdb.Close(), db.rollup.tsdb.Close())
+	return errors.Join(db.engine.Close(), db.detail.store.Close(), db.rollup.store.Close())
 }
 
 // Way is a guarded way into a store, in both forms that Prometheus has of it.
@@ -175,3 +179,8 @@ func (db *DB) Signals(from string) Way { return &way{db, db.rollup, from} }
 
 // Gatherer gives the stores' own figures for /metrics.
 func (db *DB) Gatherer() prometheus.Gatherer { return db.registry }
+
+// quiet is a log for what works beside the stores.
+func (db *DB) quiet() *slog.Logger {
+	return slog.New(opening{db.config.Log.Handler(), func(*wlog.CorruptionErr) {}})
+}

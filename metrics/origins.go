@@ -48,7 +48,7 @@ func (db *DB) Ways(job, instance string) []string {
 // SampleBytes is what a sample of detail takes on disk: as measured in the blocks that there are, else 2.
 func (db *DB) SampleBytes() float64 {
 	var bytes, samples float64
-	for _, b := range db.detail.tsdb.Blocks() {
+	for _, b := range db.detail.store.Blocks() {
 		bytes += float64(b.Size())
 		samples += float64(b.Meta().Stats.NumSamples)
 	}

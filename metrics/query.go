@@ -31,11 +31,11 @@ func (db *DB) Queryable() storage.Queryable { return both{db} }
 type both struct{ db *DB }
 
 func (b both) Querier(least, most int64) (storage.Querier, error) {
-	detail, err := b.db.detail.tsdb.Querier(least, most)
+	detail, err := b.db.detail.store.Querier(least, most)
 	if err != nil {
 		return nil, err
 	}
-	rollup, err := b.db.rollup.tsdb.Querier(least, most)
+	rollup, err := b.db.rollup.store.Querier(least, most)
 	if err != nil {
 		detail.Close()
 		return nil, err
@@ -62,7 +62,7 @@ func (q *routed) Select(ctx context.Context, sorted bool, hints *storage.SelectH
 }
 
 // Detail is the detail store alone, for what is derived from it.
-func (db *DB) Detail() storage.Queryable { return db.detail.tsdb }
+func (db *DB) Detail() storage.Queryable { return db.detail.store }
 
 // Cardinality is how many series there are in memory, and of what.
 type Cardinality struct {
@@ -84,7 +84,7 @@ type Count struct {
 
 // Cardinality tells of detail, at most so many lines a list.
 func (db *DB) Cardinality(limit int) Cardinality {
-	head := db.detail.tsdb.Head()
+	head := db.detail.store.Head()
 	s := head.Stats(model.MetricNameLabel, limit)
 	c := Cardinality{Series: s.NumSeries, Since: s.MinTime, Till: s.MaxTime, Chunks: db.chunks()}
 	if s.NumSeries == 0 {

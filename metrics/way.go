@@ -27,7 +27,7 @@ func (w *way) Appender(ctx context.Context) storage.Appender {
 }
 
 func (w *way) appender(ctx context.Context) *appender {
-	inner := w.part.tsdb.AppenderV2(ctx)
+	inner := w.part.into.AppenderV2(ctx)
 	return &appender{AppenderV2: inner, refs: inner.(storage.GetRef), way: w, guard: w.part.guard}
 }
 

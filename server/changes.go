@@ -3,174 +3,22 @@ package server
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"time"
 
 	"github.com/whylate/whylate/api"
 	"github.com/whylate/whylate/ledger"
+	"github.com/whylate/whylate/query"
 	"github.com/whylate/whylate/store"
 )
 
-// incarnation is one start of an engine, as it is compared with the one before it.
-type incarnation struct {
-	store.Described
-	last int64 // the newest time that is known of it
-}
-
-// rankWait is how long a start must have been recorded before a rank that says nothing counts as not there: ranks come up one
-// after the other.
-const rankWait = time.Minute
-
-// recordedKinds are the kinds of changes that changesOf can see.
-var recordedKinds = []api.ChangeKind{api.ChangeRestart, api.ChangeVersion, api.ChangeProbe, api.ChangeModel, api.ChangeSetting, api.ChangeRank, api.ChangeEnd}
+// recordedKinds are the kinds of changes that query.Changes sees.
+var recordedKinds = query.Kinds()
 
 // recordedAndTold are those and the ones that are told from outside.
 var recordedAndTold = slices.Compact(slices.Sorted(slices.Values(append(slices.Clone(recordedKinds), toldKinds...))))
-
-// changesOf compares each incarnation with the one before it of the same deployment, replica and rank. Those of which the beginning is not
-// known are left out: nobody knows when they changed. beats says whose process is gone.
-func changesOf(all []incarnation, beats map[ledger.EngineID]ledger.Beat) []api.Change {
-	type replica struct{ deployment, name string }
-	replicas := map[replica][]incarnation{}
-	var out []api.Change
-	for _, s := range all {
-		if b := beats[s.ID]; b.State == ledger.BeatDead {
-			out = append(out, change(s, b.Since, api.ChangeEnd, place(s.ID), s.ID.Incarnation, "", "its process is gone"))
-		}
-		if s.Began != 0 {
-			k := replica{s.ID.Deployment, s.ID.Replica}
-			replicas[k] = append(replicas[k], s)
-		}
-	}
-	for _, list := range replicas {
-		slices.SortFunc(list, func(a, b incarnation) int {
-			return cmp.Or(cmp.Compare(a.Began, b.Began), cmp.Compare(a.ID.Rank, b.ID.Rank), cmp.Compare(a.ID.Incarnation, b.ID.Incarnation))
-		})
-		newest := map[int]incarnation{} // by rank
-		for _, s := range list {
-			if before, ok := newest[s.ID.Rank]; ok {
-				out = append(out, differences(before, s)...)
-			}
-			newest[s.ID.Rank] = s
-		}
-		out = append(out, ranks(list)...)
-	}
-	slices.SortStableFunc(out, func(a, b api.Change) int {
-		return cmp.Or(cmp.Compare(b.At, a.At), cmp.Compare(a.Engine, b.Engine),
-			cmp.Compare(slices.Index(recordedKinds, a.Kind), slices.Index(recordedKinds, b.Kind)), cmp.Compare(a.Subject, b.Subject))
-	})
-	return out
-}
-
-// differences is what a restart brought.
-func differences(before, s incarnation) []api.Change {
-	out := []api.Change{change(s, s.Began, api.ChangeRestart, place(s.ID), before.ID.Incarnation, s.ID.Incarnation,
-		fmt.Sprintf("restarted: %.8s after %.8s", s.ID.Incarnation, before.ID.Incarnation))}
-	differ := func(kind api.ChangeKind, subject, from, to, text string) {
-		if from != to {
-			out = append(out, change(s, s.Began, kind, subject, from, to, text))
-		}
-	}
-	from, to := before.Name+" "+before.Version, s.Name+" "+s.Version
-	differ(api.ChangeVersion, place(s.ID), from, to, fmt.Sprintf("the engine is %s, was %s", to, from))
-	differ(api.ChangeProbe, place(s.ID), before.Producer, s.Producer, fmt.Sprintf("it is recorded by %s, was by %s", s.Producer, before.Producer))
-	names := map[string]bool{}
-	for name := range before.Settings {
-		names[name] = true
-	}
-	for name := range s.Settings {
-		names[name] = true
-	}
-	for _, name := range slices.Sorted(maps.Keys(names)) {
-		from, to := setting(before.Settings, name), setting(s.Settings, name)
-		kind, subject := api.ChangeSetting, name
-		if name == "model" {
-			kind, subject = api.ChangeModel, place(s.ID)
-		}
-		text := fmt.Sprintf("%s is %s, was %s", name, to, from)
-		switch {
-		case from == "":
-			text = fmt.Sprintf("%s is %s, was not told", name, to)
-		case to == "":
-			text = fmt.Sprintf("%s is not told any more, was %s", name, from)
-		}
-		differ(kind, subject, from, to, text)
-	}
-	return out
-}
-
-// setting writes a setting's value: "" if it is not there.
-func setting(settings map[string]any, name string) string {
-	switch v, ok := settings[name]; v := v.(type) {
-	case nil:
-		if ok {
-			return "none"
-		}
-		return ""
-	case string:
-		if v == "" {
-			return `""`
-		}
-		return v
-	default:
-		b, err := json.Marshal(v)
-		if err != nil {
-			return fmt.Sprint(v)
-		}
-		return string(b)
-	}
-}
-
-// ranks tells of the ranks of a replica that come or go with a start. list is in order of time; the ranks of one start have one
-// incarnation.
-func ranks(list []incarnation) (out []api.Change) {
-	type group struct {
-		of    map[int]incarnation
-		began int64
-		last  int64
-	}
-	var groups []group
-	index := map[string]int{}
-	for _, s := range list {
-		k, ok := index[s.ID.Incarnation]
-		if !ok {
-			k = len(groups)
-			index[s.ID.Incarnation] = k
-			groups = append(groups, group{of: map[int]incarnation{}, began: s.Began})
-		}
-		groups[k].of[s.ID.Rank] = s
-		groups[k].last = max(groups[k].last, s.last)
-	}
-	for k := 1; k < len(groups); k++ {
-		was, is := groups[k-1], groups[k]
-		for rank, s := range is.of {
-			if _, ok := was.of[rank]; !ok {
-				out = append(out, change(s, s.Began, api.ChangeRank, place(s.ID), "", s.ID.Incarnation, fmt.Sprintf("rank %d is there, which the start before did not have", rank)))
-			}
-		}
-		for rank, s := range was.of {
-			if _, ok := is.of[rank]; ok || s.last >= is.began || is.last-is.began < int64(rankWait) {
-				continue
-			}
-			first := is.of[slices.Min(slices.Collect(maps.Keys(is.of)))]
-			out = append(out, change(first, is.began, api.ChangeRank, place(s.ID), s.ID.Incarnation, "", fmt.Sprintf("rank %d is not there, which the start before had", rank)))
-		}
-	}
-	return out
-}
-
-func change(s incarnation, at int64, kind api.ChangeKind, subject, from, to, text string) api.Change {
-	return api.Change{At: at, Kind: kind, Engine: s.ID.String(), Subject: subject, From: from, To: to, Source: s.Producer, Text: text}
-}
-
-// place is an engine without its incarnation.
-func place(id ledger.EngineID) string {
-	return fmt.Sprintf("%s/%d", placeOf(id.Deployment, id.Replica), id.Rank)
-}
 
 // chosen is what a query asks of changes, which are in order.
 func chosen(all []api.Change, recorded []api.ChangeKind, q api.ChangesQuery) *api.ChangeList {
@@ -187,19 +35,9 @@ func chosen(all []api.Change, recorded []api.ChangeKind, q api.ChangesQuery) *ap
 }
 
 // incarnations is the engine incarnations of the book.
-func (s *Local) incarnations() (out []incarnation) {
+func (s *Local) incarnations() []query.Incarnation {
 	defer s.lock()()
-	for _, e := range s.l.Book.Engines {
-		k := incarnation{Described: store.Described{ID: e.ID, Name: e.Name, Version: e.Version, Producer: e.Producer, Settings: e.Settings}, last: e.BaseEnd}
-		if e.First == e.Began { // else its beginning is sealed
-			k.Began = e.TileStart(e.First)
-		}
-		if n := len(e.Iterations); n > 0 {
-			k.last = max(k.last, e.Iterations[n-1].End, e.Iterations[n-1].Decided)
-		}
-		out = append(out, k)
-	}
-	return out
+	return s.l.Incarnations()
 }
 
 // Changes implements [api.Service]: of the engines in memory, and of those that are sealed.
@@ -214,14 +52,14 @@ func (s *Server) Changes(ctx context.Context, q api.ChangesQuery) (*api.ChangeLi
 	}
 	for _, k := range live {
 		if old, ok := all[k.ID]; ok {
-			k.last = max(k.last, old.last)
+			k.Last = max(k.Last, old.Last)
 			if old.Began != 0 && (k.Began == 0 || old.Began < k.Began) {
 				k.Began = old.Began
 			}
 		}
 		all[k.ID] = k
 	}
-	changes := changesOf(slices.Collect(maps.Values(all)), s.beats())
+	changes := query.Changes(slices.Collect(maps.Values(all)), s.beats())
 	if s.set.Told == nil {
 		return chosen(changes, recordedKinds, q), nil
 	}
@@ -231,16 +69,16 @@ func (s *Server) Changes(ctx context.Context, q api.ChangesQuery) (*api.ChangeLi
 }
 
 // sealedIncarnations is the engine incarnations that are sealed. Of each it reads one row, once.
-func (s *Server) sealedIncarnations(ctx context.Context) (map[ledger.EngineID]incarnation, error) {
+func (s *Server) sealedIncarnations(ctx context.Context) (map[ledger.EngineID]query.Incarnation, error) {
 	periods, err := s.store.Periods(ctx)
 	if err != nil {
 		return nil, storeError(err)
 	}
-	out := map[ledger.EngineID]incarnation{}
+	out := map[ledger.EngineID]query.Incarnation{}
 	for _, p := range periods {
 		if p.Engine != (ledger.EngineID{}) {
 			k := out[p.Engine]
-			k.last = max(k.last, p.To)
+			k.Last = max(k.Last, p.To)
 			out[p.Engine] = k
 		}
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/whylate/whylate/look"
 	"github.com/whylate/whylate/metrics"
 	"github.com/whylate/whylate/metrics/native"
+	"github.com/whylate/whylate/query"
 )
 
 var _ api.Observer = (*Server)(nil)
@@ -153,13 +154,13 @@ func (s *Server) replicas() (list []replica, things []identity.Thing) {
 	}
 	starts := map[string]int{}
 	for k := range ranks {
-		starts[placeOf(k.deployment, k.replica)]++
+		starts[query.PlaceOf(k.deployment, k.replica)]++
 	}
 	for _, k := range slices.SortedFunc(maps.Keys(ranks), func(a, b start) int {
 		return cmp.Or(cmp.Compare(a.deployment, b.deployment), cmp.Compare(a.replica, b.replica), cmp.Compare(a.incarnation, b.incarnation))
 	}) {
 		of := ranks[k]
-		r := replica{name: placeOf(k.deployment, k.replica)}
+		r := replica{name: query.PlaceOf(k.deployment, k.replica)}
 		if starts[r.name] > 1 { // two engines that nobody gave names
 			r.name = fmt.Sprintf("%s@%.8s", r.name, k.incarnation)
 		}
@@ -177,14 +178,6 @@ func (s *Server) replicas() (list []replica, things []identity.Thing) {
 		things = append(things, identity.Thing{Kind: identity.Engine, Source: probe, Name: r.name, Says: says})
 	}
 	return list, things
-}
-
-// placeOf is how people call a replica: without its deployment where that repeats it.
-func placeOf(deployment, replica string) string {
-	if deployment == "" || deployment == replica {
-		return replica
-	}
-	return deployment + "/" + replica
 }
 
 // began and ended are when engines are known to have worked, Unix ns; 0 where none did.

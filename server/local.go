@@ -426,7 +426,7 @@ func (s *Local) Engines(context.Context) (*api.EngineList, error) {
 func (s *Local) Changes(_ context.Context, q api.ChangesQuery) (*api.ChangeList, error) {
 	all := s.incarnations()
 	defer s.lock()()
-	return chosen(changesOf(all, s.l.Book.Beats), recordedKinds, q), nil
+	return chosen(query.Changes(all, s.l.Book.Beats), recordedKinds, q), nil
 }
 
 // Watch implements [api.Service]: a book does not grow.

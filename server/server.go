@@ -41,6 +41,7 @@ type Settings struct {
 	HotSpans      int           // spans in memory; above it the traces that were quiet longest are sealed; 0 = 500,000
 	Retention     store.Policy
 	Told          *Told            // changes that are told from outside; nil = they are not taken
+	Judged        *Judged          // how answers were judged; nil = that is not kept
 	Log           *slog.Logger     // nil = slog.Default()
 	Now           func() time.Time // nil = time.Now
 	Epoch         string           // names this run; "" = the time of its start

@@ -52,8 +52,17 @@ func (s *Server) Explain(ctx context.Context, q api.ExplainQuery) (*diagnose.Exp
 	return s.explain(ctx, id)
 }
 
-// explain explains the request with an id: by the ledger with what spans tell beside it, else by spans alone.
+// explain explains the request with an id, with how its answer was judged.
 func (s *Server) explain(ctx context.Context, id string) (*diagnose.Explanation, error) {
+	x, err := s.explainTime(ctx, id)
+	if err == nil {
+		s.judge(x)
+	}
+	return x, err
+}
+
+// explainTime explains by the ledger, with what spans tell beside it, else by spans alone.
+func (s *Server) explainTime(ctx context.Context, id string) (*diagnose.Explanation, error) {
 	x, err := ofRequest(ctx, s, id, func(l *Local) (*diagnose.Explanation, error) { return l.Explain(ctx, api.ExplainQuery{ID: id}) })
 	switch {
 	case err == nil:

@@ -1,17 +1,11 @@
 package server
 
 import (
-	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
-	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -26,133 +20,38 @@ const toldFile = "changes.jsonl"
 // toldMost is how many are kept; the oldest go first.
 const toldMost = 100_000
 
-// Told keeps the changes that people and their tools tell: deployments, flags, weights, prompt templates. They are few, and are read whole.
-type Told struct {
-	fs  vfs.FS
-	dir string
+// Told keeps the changes that people and their tools tell: deployments, flags, weights, prompt templates.
+type Told struct{ journal *journal[api.Change] }
 
-	mu      sync.Mutex
-	changes []api.Change // in the order in which they were told
-	ids     map[string]int
-	file    vfs.File
-}
-
-// OpenTold opens the changes of a data directory, and makes their file where there is none. A last line that was not written whole is cut off:
-// whoever told it was not answered.
+// OpenTold opens the changes of a data directory, and makes their file where there is none.
 func OpenTold(disk vfs.FS, dir string) (*Told, error) {
-	t := &Told{fs: disk, dir: dir, ids: map[string]int{}}
-	if err := disk.Mkdir(dir); err != nil {
+	j, err := openJournal(disk, dir, toldFile, toldMost, func(c *api.Change) string { return c.ID })
+	if err != nil {
 		return nil, fmt.Errorf("changes: %w", err)
 	}
-	path := filepath.Join(dir, toldFile)
-	b, err := vfs.ReadFile(disk, path)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	whole := bytes.LastIndexByte(b, '\n') + 1
-	for i, line := range bytes.Split(b[:whole], []byte("\n")) {
-		var c api.Change
-		if len(line) == 0 {
-			continue
-		}
-		if err := json.Unmarshal(line, &c); err != nil {
-			return nil, fmt.Errorf("%s line %d is no change: %w; mend or remove the line", path, i+1, err)
-		}
-		t.put(c)
-	}
-	t.changes = t.changes[max(0, len(t.changes)-toldMost):]
-	return t, t.rewrite()
-}
-
-// rewrite writes the file anew, makes it durable before it takes the old one's place, and leaves it open at its end.
-func (t *Told) rewrite() (err error) {
-	path := filepath.Join(t.dir, toldFile)
-	draft := path + ".new"
-	f, err := t.fs.Create(draft)
-	if err != nil {
-		return err
-	}
-	var b bytes.Buffer
-	t.ids = map[string]int{}
-	for i, c := range t.changes {
-		t.ids[c.ID] = i
-		line, err := json.Marshal(c)
-		if err != nil {
-			return errors.Join(err, f.Close())
-		}
-		b.Write(append(line, '\n'))
-	}
-	if _, err = f.Write(b.Bytes()); err == nil {
-		err = f.Sync()
-	}
-	if err == nil {
-		err = t.fs.Rename(draft, path)
-	}
-	if err == nil {
-		err = t.fs.SyncDir(t.dir)
-	}
-	if err != nil {
-		return errors.Join(err, f.Close())
-	}
-	t.file = f
-	return nil
-}
-
-func (t *Told) put(c api.Change) {
-	t.ids[c.ID] = len(t.changes)
-	t.changes = append(t.changes, c)
+	return &Told{j}, nil
 }
 
 // Tell keeps a change and returns when it is durable. One whose id is known is not kept twice: the first is returned.
 func (t *Told) Tell(c api.Change) (api.Change, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if k, ok := t.ids[c.ID]; ok {
-		return t.changes[k], nil
+	fresh, err := t.journal.tell(c)
+	if first, ok := t.journal.get(c.ID); err == nil && len(fresh) == 0 && ok {
+		return first, nil
 	}
-	line, err := json.Marshal(c)
-	if err != nil {
-		return c, err
-	}
-	if t.file == nil {
-		return c, errors.New("an earlier change could not be written; restart the server when the disk is well")
-	}
-	if _, err = t.file.Write(append(line, '\n')); err == nil {
-		err = t.file.Sync()
-	}
-	if err != nil {
-		err = errors.Join(err, t.file.Close())
-		t.file = nil // what stands at its end is not known; the next start cuts it off
-		return c, err
-	}
-	t.put(c)
-	return c, nil
+	return c, err
 }
 
 // knows reports whether a change of this id was told.
 func (t *Told) knows(id string) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	_, ok := t.ids[id]
+	_, ok := t.journal.get(id)
 	return ok
 }
 
 // List is what was told, the oldest first.
-func (t *Told) List() []api.Change {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return slices.Clone(t.changes)
-}
+func (t *Told) List() []api.Change { return t.journal.all() }
 
 // Close closes the file.
-func (t *Told) Close() error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.file == nil {
-		return nil
-	}
-	return t.file.Close()
-}
+func (t *Told) Close() error { return t.journal.close() }
 
 // toldKinds are those that nobody but people and their tools can tell.
 var toldKinds = []api.ChangeKind{api.ChangeDeployment, api.ChangeVersion, api.ChangeSetting, api.ChangeModel, api.ChangeWeights, api.ChangeAdapter, api.ChangePrompt, api.ChangeRetrieval, api.ChangeOther}

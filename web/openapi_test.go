@@ -155,7 +155,7 @@ func described(t *testing.T) []byte {
 			media = object{"schema": object{"type": "string", "description": "Server-sent events; data of each is an Event."}, "example": fmt.Sprintf("id: %s\nevent: %s\ndata: %s\n\n", anEvent.ID, anEvent.Kind, data)}
 			statuses = []string{"400", "401", "403", "429", "500", "501", "503"}
 		case r.Name == "importCapture":
-			op["requestBody"] = object{"required": true, "description": "A capture file, as docs/formats/stream.md specifies it.",
+			op["requestBody"] = object{"required": true, "description": "A capture file, as docs/formats/stream.md specifies it, OTLP traces, or the zip of a run bundle (docs/formats/bundle.md).",
 				"content": object{"application/octet-stream": object{"schema": object{}}}}
 			media["example"] = api.ImportResult{Name: "incident.wlc", Bytes: 8_421_376, Sources: 3, Frames: 90_112, New: 90_112}
 			statuses = append(statuses, "408", "413", "501")

@@ -181,7 +181,7 @@ var routes = []route{
 			{"Last-Event-ID", inHeader, "text", "As since; browsers send it when they reconnect.", "1c9f:42"}},
 		serve: (*Handler).events},
 	{method: "POST", path: "/import", name: "importCapture", role: Operator, answer: &api.ImportResult{},
-		about:  "Takes in the capture file (.wlc) that is the body. What is there already is counted and changes nothing, so an import may be repeated. It answers when what it took is kept.",
+		about:  "Takes in the capture file (.wlc), file of OTLP traces or zip of a run bundle that is the body. What is there already changes nothing, so an import may be repeated. It answers when what it took is kept; of a bundle it says what became of captures, scrapes, logs and changes, and which files were not taken, and why.",
 		params: []param{{"name", inQuery, "text", "What the file is called.", "incident.wlc"}},
 		serve:  (*Handler).importCapture},
 	{method: "GET", path: "/targets", name: "listTargets", role: Viewer, answer: &api.TargetList{},

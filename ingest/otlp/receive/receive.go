@@ -25,8 +25,9 @@ type Sinks struct {
 	Spans func(context.Context, []genai.Span) error
 	// Metrics takes samples: of metrics, and of evaluations in logs.
 	Metrics storage.Appendable
-	// Logs keeps evaluations, as Spans does spans. It may be nil where Metrics is not: then only their scores are kept, as time series.
-	Logs func(context.Context, []otlp.LogRecord) error
+	// Logs keeps evaluations, as Spans does spans, and returns those that it had not: only they are counted in time series. It may be nil where
+	// Metrics is not: then only their scores are kept, as time series, and one that is sent again counts again.
+	Logs func(context.Context, []otlp.LogRecord) (fresh []otlp.LogRecord, err error)
 	// Console takes lines of programs' consoles; nil: they are counted and let go.
 	Console otlp.Console
 }
@@ -266,9 +267,11 @@ func (r *Receiver) keepLogs(ctx context.Context, d *otlp.Decoder, b body) (*otlp
 	r.stats.understood.Add(int64(out.Understood))
 	r.stats.passed.Add(int64(out.Passed))
 	if len(records) > 0 && r.sinks.Logs != nil {
-		if err := r.sinks.Logs(ctx, records); err != nil {
+		all := len(records)
+		if records, err = r.sinks.Logs(ctx, records); err != nil {
 			return &out.Counts, out.Records, err
 		}
+		r.stats.known.Add(int64(all - len(records)))
 	}
 	if len(records) > 0 && r.sinks.Metrics != nil {
 		err = r.writeEvaluations(ctx, records, &out.Counts)

@@ -18,7 +18,7 @@ type stats struct {
 	dropped  [genai.Classes]atomic.Int64 // attributes not kept
 	oversize atomic.Int64
 
-	evaluations, lines, understood, passed atomic.Int64 // of logs
+	evaluations, known, lines, understood, passed atomic.Int64 // of logs
 
 	mu      sync.Mutex
 	refused map[refusal]*Refusal
@@ -79,7 +79,7 @@ var (
 	rejectedTotal = desc("otlp_rejected_total", "Spans, data points and log records that were refused one by one (partial success).", "signal", "transport")
 	refusedTotal  = desc("otlp_refused_requests_total", "OTLP requests that were refused whole.", "signal", "transport", "cause")
 	droppedTotal  = desc("otlp_dropped_attributes_total", "Attributes that were not kept, by class of key.", "class")
-	logsTotal     = desc("otlp_logs_total", "What came of log records: evaluations kept, lines of consoles, lines of those that were understood, records that were let go.", "as")
+	logsTotal     = desc("otlp_logs_total", "What came of log records: evaluations, those of them that were known already, lines of consoles, lines of those that were understood, records that were let go.", "as")
 	inFlightNow   = desc("otlp_in_flight_bytes", "Bytes of OTLP requests that are not answered yet.")
 	deltaSeries   = desc("otlp_delta_series", "Series whose deltas are added up.")
 )
@@ -111,7 +111,7 @@ func (r *Receiver) Collect(out chan<- prometheus.Metric) {
 	for class := range genai.Classes {
 		count(droppedTotal, r.stats.dropped[class].Load(), class.String())
 	}
-	for as, n := range map[string]*atomic.Int64{"evaluation": &r.stats.evaluations, "console line": &r.stats.lines, "console line understood": &r.stats.understood, "let go": &r.stats.passed} {
+	for as, n := range map[string]*atomic.Int64{"evaluation": &r.stats.evaluations, "evaluation known already": &r.stats.known, "console line": &r.stats.lines, "console line understood": &r.stats.understood, "let go": &r.stats.passed} {
 		count(logsTotal, n.Load(), as)
 	}
 	out <- prometheus.MustNewConstMetric(inFlightNow, prometheus.GaugeValue, float64(r.inFlight.Load()))

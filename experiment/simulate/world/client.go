@@ -241,6 +241,9 @@ func (x *exchange) done(outcome wire.Outcome) {
 	case wire.OutcomeTimeout:
 		w.summary.TimedOut++
 		again = true
+	case wire.OutcomeConnectionError:
+		w.summary.Broken++
+		again = true
 	case wire.OutcomeHTTPError:
 		w.summary.Refused++
 		again = x.status != 400
@@ -267,7 +270,10 @@ func (c *clients) tell(x *exchange, outcome wire.Outcome) {
 	if x.status == 200 {
 		m.ResponseID = "cmpl-" + x.id
 	}
-	if outcome == wire.OutcomeHTTPError {
+	switch outcome {
+	case wire.OutcomeConnectionError:
+		m.Error = "connection reset"
+	case wire.OutcomeHTTPError:
 		m.Error = "HTTP " + strconv.Itoa(x.status)
 	}
 	c.source.record(now, m)

@@ -119,8 +119,11 @@ func TestBooksBalanceInEveryWorld(t *testing.T) {
 
 // What a capture tells of a simulated engine is enough to decide again as it did.
 func TestDecisionsFollowFromTheCapture(t *testing.T) {
-	checked := 0
-	for seed := range uint64(30) {
+	checked, n := 0, uint64(30)
+	if testing.Short() {
+		n = 5
+	}
+	for seed := range n {
 		c := random(seed)
 		for i := range c.Replicas {
 			for k := range c.Replicas[i].Ranks {

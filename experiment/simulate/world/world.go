@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/whylate/whylate/wire"
@@ -34,6 +36,7 @@ type Summary struct {
 	TimedOut   int           // attempts
 	HungUp     int           // requests, by the workload's own client
 	Refused    int           // attempts, by a front end
+	Broken     int           // attempts, whose connection broke or came about not at all
 	Unfinished int           // requests, when the run was cut
 	Iterations int           // with tokens, of all engines
 	Tokens     int           // of output, of all engines
@@ -58,8 +61,14 @@ func New(c Config) (*World, error) {
 	if w.router == nil {
 		w.router = RoundRobin()
 	}
-	for i := range c.Replicas {
-		s, err := w.newServer(&c.Replicas[i])
+	w.config.Replicas = slices.Clone(c.Replicas)
+	for i := range w.config.Replicas {
+		r := &w.config.Replicas[i]
+		r.Ranks = slices.Clone(r.Ranks)
+		for k := range r.Ranks {
+			r.Ranks[k].Settings = maps.Clone(r.Ranks[k].Settings)
+		}
+		s, err := w.newServer(r, i, w.newMachine(r.Name, r.Skew), nil)
 		if err != nil {
 			return nil, err
 		}

@@ -62,6 +62,7 @@ var rules = []rule{
 	{"progress", progress},
 	{"hidden-queues", hiddenQueues},
 	{"nobody-ready", nobodyReady},
+	{"counter-misread", misreadCounters},
 	{"preemptions", preemptionsCounted},
 	{"ranks-uneven", ranksUneven},
 	{"replicas-uneven", replicasUneven},

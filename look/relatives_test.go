@@ -1,0 +1,82 @@
+package look
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+	"time"
+)
+
+// moments is a range answer of a Prometheus: series with a value every 15 s from 10:00:00 UTC on.
+func moments(series ...any) string {
+	type one struct {
+		Metric map[string]string `json:"metric"`
+		Values [][2]any          `json:"values"`
+	}
+	var all []one
+	for i := 0; i < len(series); i += 2 {
+		s := one{Metric: series[i].(map[string]string)}
+		for k, v := range series[i+1].([]float64) {
+			s.Values = append(s.Values, [2]any{1773223200 + 15*k, fmt.Sprint(v)})
+		}
+		all = append(all, s)
+	}
+	b, err := json.Marshal(map[string]any{"status": "success", "data": map[string]any{"resultType": "matrix", "result": all}})
+	if err != nil {
+		panic(err)
+	}
+	return string(b)
+}
+
+// along is one value for each of n moments.
+func along(n int, f func(i int) float64) (vs []float64) {
+	for i := range n {
+		vs = append(vs, f(i))
+	}
+	return vs
+}
+
+func steady(n int, v float64) []float64 { return along(n, func(int) float64 { return v }) }
+
+// of is a series of an engine at an address.
+func of(name, instance string) map[string]string {
+	return map[string]string{"__name__": name, "model_name": "nova", "engine": "0", "instance": instance, "job": "vllm"}
+}
+
+// gpu0 is a series of a GPU.
+func gpu0(name string) map[string]string {
+	return map[string]string{"__name__": name, "gpu": "0", "UUID": "GPU-0", "Hostname": "n1"}
+}
+
+// TestRelatives are more relatives of the field cases, most of which need a history.
+func TestRelatives(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		interval time.Duration
+		texts    []string
+		says     []string
+		never    []string
+	}{
+		{"C70: an engine's counter reads 0 once: no restart", 0, []string{"r.json", moments(
+			of("vllm:generation_tokens_total", "a:8000"), along(20, func(i int) float64 {
+				if i == 8 {
+					return 0
+				}
+				return 1e6 + 2000*float64(i)
+			}), of("vllm:num_requests_running", "a:8000"), steady(20, 5))},
+			[]string{`133 tok/s out`, `vllm:generation_tokens_total of nova on a:8000 reads 0 at 10:02:00 UTC \(sample 8\), between 1,014,000 and 1,018,000: a bad read, no restart`}, []string{`restarted`, `3,691`}},
+		{"C70: an engine that restarted", 0, []string{"r.json", moments(of("vllm:generation_tokens_total", "a:8000"), along(20, func(i int) float64 { return 2000 * float64(i%10) }))}, []string{`restarted: its counters begin anew`}, []string{`bad read`}},
+		{"C70: a last 0 is a reset or a bad read", 0, []string{"r.json", moments(gpu0("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"), along(20, func(i int) float64 {
+			if i == 19 {
+				return 0
+			}
+			return 126e9 + 15e6*float64(i)
+		}))}, []string{`the last one, it reads 0 J: a reset or a bad read, which only the next one tells`, `270\.0 kJ over samples 0 to 18`}, []string{`true reset`, `samples 19 to 19`}},
+		{"C70: a rate that is declared a gauge: healthy", 0, []string{"a.t0.prom", "# TYPE DCGM_FI_PROF_PCIE_TX_BYTES gauge\nDCGM_FI_PROF_PCIE_TX_BYTES{gpu=\"0\",UUID=\"GPU-0\"} 2e9\n", "a.t1.prom", "# TYPE DCGM_FI_PROF_PCIE_TX_BYTES gauge\nDCGM_FI_PROF_PCIE_TX_BYTES{gpu=\"0\",UUID=\"GPU-0\"} 1e9\n"}, []string{`1 GPU`}, []string{`wrong`}},
+		{"C70: and yet a query takes its rate", 0, []string{"a.t0.prom", "# TYPE DCGM_FI_PROF_PCIE_TX_BYTES gauge\nDCGM_FI_PROF_PCIE_TX_BYTES{gpu=\"0\",UUID=\"GPU-0\"} 2e9\n", "a.t1.prom", "# TYPE DCGM_FI_PROF_PCIE_TX_BYTES gauge\nDCGM_FI_PROF_PCIE_TX_BYTES{gpu=\"0\",UUID=\"GPU-0\"} 1e9\n", "q.promql", "rate(DCGM_FI_PROF_PCIE_TX_BYTES[1m])\n"}, []string{`Wrong so far: q\.promql line 1`}, nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			says(t, answered(t, texts(c.texts...), c.interval), c.says, c.never...)
+		})
+	}
+}

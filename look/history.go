@@ -83,7 +83,7 @@ func (a Address) history(ctx context.Context, w Watching) ([]Input, error) {
 	for i, q := range queries {
 		group.Go(func() error {
 			inputs[i] = a.ask(ctx, w, base, q, end)
-			inputs[i].Name, inputs[i].Target = q.name+" at "+u.Host, u.Host
+			inputs[i].Name, inputs[i].Target, inputs[i].At = q.name+" at "+u.Host, u.Host, end.UnixNano()
 			return nil
 		})
 	}

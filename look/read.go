@@ -295,6 +295,7 @@ func (r *reader) json(in Input, src *Source, b []byte) {
 			src.Problems = append(src.Problems, "the query failed: "+exposition.Printable(answer.Error, 200))
 			return
 		}
+		r.scene.asked = max(r.scene.asked, in.At)
 		nameless := 0
 		for _, series := range answer.Data.Result {
 			if series.Metric["__name__"] == "" {

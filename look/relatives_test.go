@@ -74,6 +74,16 @@ func TestRelatives(t *testing.T) {
 		}))}, []string{`the last one, it reads 0 J: a reset or a bad read, which only the next one tells`, `270\.0 kJ over samples 0 to 18`}, []string{`true reset`, `samples 19 to 19`}},
 		{"C70: a rate that is declared a gauge: healthy", 0, []string{"a.t0.prom", "# TYPE DCGM_FI_PROF_PCIE_TX_BYTES gauge\nDCGM_FI_PROF_PCIE_TX_BYTES{gpu=\"0\",UUID=\"GPU-0\"} 2e9\n", "a.t1.prom", "# TYPE DCGM_FI_PROF_PCIE_TX_BYTES gauge\nDCGM_FI_PROF_PCIE_TX_BYTES{gpu=\"0\",UUID=\"GPU-0\"} 1e9\n"}, []string{`1 GPU`}, []string{`wrong`}},
 		{"C70: and yet a query takes its rate", 0, []string{"a.t0.prom", "# TYPE DCGM_FI_PROF_PCIE_TX_BYTES gauge\nDCGM_FI_PROF_PCIE_TX_BYTES{gpu=\"0\",UUID=\"GPU-0\"} 2e9\n", "a.t1.prom", "# TYPE DCGM_FI_PROF_PCIE_TX_BYTES gauge\nDCGM_FI_PROF_PCIE_TX_BYTES{gpu=\"0\",UUID=\"GPU-0\"} 1e9\n", "q.promql", "rate(DCGM_FI_PROF_PCIE_TX_BYTES[1m])\n"}, []string{`Wrong so far: q\.promql line 1`}, nil},
+		{"a target that is not seen any more is no load of now", 0, []string{"r.json", moments(
+			of("vllm:num_requests_running", "a:8000"), steady(40, 5), of("vllm:num_requests_waiting", "a:8000"), steady(40, 0), of("vllm:generation_tokens_total", "a:8000"), along(40, func(i int) float64 { return 1000 * float64(i) }),
+			of("vllm:num_requests_running", "b:8000"), steady(10, 50), of("vllm:num_requests_waiting", "b:8000"), steady(10, 90), of("vllm:kv_cache_usage_perc", "b:8000"), steady(10, 0.99), of("vllm:generation_tokens_total", "b:8000"), along(10, func(i int) float64 { return 10 * float64(i) }))},
+			[]string{`in all 5 running, 0 waiting|request 0 waiting, 5 running \(nova on a:8000\)`, `67 tok/s out \(nova on a:8000\)`, `nova on b:8000 is not seen any more since 10:02:15 UTC, 450 s before the newest sample: vllm:num_requests_running 50(\.0)?, vllm:num_requests_waiting 90(\.0)?, vllm:kv_cache_usage_perc 0\.990 at last`},
+			[]string{`55 running`, `KV cache 99`}},
+		{"two that stopped together: nobody is newer", 0, []string{"r.json", moments(of("vllm:num_requests_running", "a:8000"), steady(10, 5), of("vllm:num_requests_running", "b:8000"), steady(10, 6))}, []string{`11 running`}, []string{`any more`}},
+		{"labels that are replaced are no loss", 0, []string{"r.json", moments(of("vllm:num_requests_running", "a:8000"), steady(40, 5),
+			map[string]string{"__name__": "vllm:num_requests_running", "model_name": "nova", "engine": "0", "instance": "a:8000", "job": "vllm", "version": "1"}, steady(10, 7))}, []string{`5 running`}, []string{`any more`, `12 running`}},
+		{"C48: PROF data that are not told any more, while the GPU works on", 0, []string{"r.json", moments(gpu0("DCGM_FI_PROF_SM_ACTIVE"), steady(5, 0.88), gpu0("DCGM_FI_DEV_GPU_UTIL"), steady(20, 99), gpu0("DCGM_FI_DEV_POWER_USAGE"), along(20, func(i int) float64 { return 600 + float64(i%3) }))},
+			[]string{`wrong Of GPU 0 of n1 a part is not told any more since 10:01:00 UTC, 225 s before the newest sample, though the rest is: DCGM_FI_PROF_SM_ACTIVE 0\.880 at last`, `SM active unknown by now`}, []string{`SM active 88`}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			says(t, answered(t, texts(c.texts...), c.interval), c.says, c.never...)

@@ -59,6 +59,7 @@ var rules = []rule{
 	{"throughput-gauge", throughputGauge},
 	{"no-first-token", noFirstToken},
 	{"prof-invalid", profInvalid},
+	{"gone-silent", gone},
 	{"progress", progress},
 	{"hidden-queues", hiddenQueues},
 	{"nobody-ready", nobodyReady},

@@ -179,6 +179,9 @@ func (r *reader) recognise(in Input, src *Source, b []byte) {
 }
 
 func (r *reader) page(in Input, src *Source, b []byte) {
+	if text, ok := exposition.FromProtobuf(b); ok {
+		b = text
+	}
 	page := exposition.Read(b)
 	src.Kind = "metrics"
 	for _, p := range page.Problems {

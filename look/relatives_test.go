@@ -84,9 +84,29 @@ func TestRelatives(t *testing.T) {
 			map[string]string{"__name__": "vllm:num_requests_running", "model_name": "nova", "engine": "0", "instance": "a:8000", "job": "vllm", "version": "1"}, steady(10, 7))}, []string{`5 running`}, []string{`any more`, `12 running`}},
 		{"C48: PROF data that are not told any more, while the GPU works on", 0, []string{"r.json", moments(gpu0("DCGM_FI_PROF_SM_ACTIVE"), steady(5, 0.88), gpu0("DCGM_FI_DEV_GPU_UTIL"), steady(20, 99), gpu0("DCGM_FI_DEV_POWER_USAGE"), along(20, func(i int) float64 { return 600 + float64(i%3) }))},
 			[]string{`wrong Of GPU 0 of n1 a part is not told any more since 10:01:00 UTC, 225 s before the newest sample, though the rest is: DCGM_FI_PROF_SM_ACTIVE 0\.880 at last`, `SM active unknown by now`}, []string{`SM active 88`}},
+		{"a share in per cent", 0, []string{"a.prom", "vllm:num_requests_running{" + v0 + "} 5\nvllm:kv_cache_usage_perc{" + v0 + "} 62\n"}, []string{`vllm:kv_cache_usage_perc of nova on a is no value in 1 sample: corrupt \(outside 0 to 1\.05\), 62 at last`, `divide it by 100`}, []string{`KV cache 6`}},
+		{"fewer requests than none", 0, []string{"a.prom", "sglang:num_running_reqs{model_name=\"nova\"} -5\nsglang:token_usage{model_name=\"nova\"} 0.2\n"}, []string{`sglang:num_running_reqs of nova on a is no value in 1 sample: corrupt .*, -5 at last`, `KV cache 20\.0 %`}, []string{`-5 running`}},
+		{"C20: steps that took no time", 0, []string{"a.prom", hist("vllm:inter_token_latency_seconds", v0, 0, 0.01, 5000, 1, 5000)}, []string{`vllm:inter_token_latency_seconds of nova on a cannot be: 5,000 of 5,000 observations are at most 10\.0 ms, 0 s on average, which no engine can do\. The time between outputs is unknown, not short`}, []string{`0 s between outputs`}},
+		{"C20: requests that took no time", 0, []string{"a.prom", hist("sglang:e2e_request_latency_seconds", `model_name="nova"`, 0.0003, 0.1, 300, 40, 300)}, []string{`End-to-end latency is unknown, not short`}, []string{`can be used`}},
+		{"C20: a small and fast engine: healthy", 0, []string{"a.prom", hist("vllm:inter_token_latency_seconds", v0, 2, 0.01, 5000, 1, 5000)}, nil, []string{`cannot be`}},
+		{"TGI computes nothing", time.Minute, []string{"e.t0.prom", tgiAt(700), "e.t1.prom", tgiAt(700)}, []string{`BROKEN TGI on e: 11 requests run, and not one token came out in 60\.0 s`}, nil},
+		{"TGI computes: healthy", time.Minute, []string{"e.t0.prom", tgiAt(700), "e.t1.prom", tgiAt(900)}, []string{`40 waiting, 11 running`}, []string{`BROKEN`}},
+		{"llama.cpp decodes nothing", time.Minute, []string{"e.t0.prom", llamaAt(1000), "e.t1.prom", llamaAt(1000)}, []string{`BROKEN llama\.cpp on e: 2 requests run, and not one token came out in 60\.0 s`}, nil},
+		{"llama.cpp decodes, and no request ends: healthy", time.Minute, []string{"e.t0.prom", llamaAt(1000), "e.t1.prom", llamaAt(1400)}, []string{`2 running`}, []string{`BROKEN`, `none ended`, ` 0 tok/s`}},
+		{"llama.cpp's count of decodes is rounded: not known", time.Minute, []string{"e.t0.prom", llamaAt(1.23457e+08), "e.t1.prom", llamaAt(1.23457e+08)}, []string{`whether tokens come out is not known`}, []string{`BROKEN`}},
+		{"a restart between scrapes without a time", time.Minute, []string{"e.t0.prom", "vllm:generation_tokens_total{" + v0 + "} 9000\n", "e.t1.prom", "vllm:generation_tokens_total{" + v0 + "} 10\n"}, []string{`changed e: restarted`}, []string{`1970`}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			says(t, answered(t, texts(c.texts...), c.interval), c.says, c.never...)
 		})
 	}
+}
+
+// tgiAt and llamaAt are pages of a busy engine that has made so many steps.
+func tgiAt(steps float64) string {
+	return "tgi_batch_current_size 11\ntgi_queue_size 40\n" + hist("tgi_batch_forward_duration", `method="decode"`, steps/25, 0.05, steps)
+}
+
+func llamaAt(steps float64) string {
+	return fmt.Sprintf("llamacpp:requests_processing 2\n# TYPE llamacpp:tokens_predicted_total counter\nllamacpp:tokens_predicted_total 5123\n# TYPE llamacpp:n_decode_total counter\nllamacpp:n_decode_total %v\n", steps)
 }

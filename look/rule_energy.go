@@ -43,7 +43,7 @@ func energyFalls(s *Scene) (facts []Fact) {
 
 // sample is where a point stands: its time where it has one, and its number.
 func sample(p adapter.Point, i int) string {
-	if p.At == 0 {
+	if !dated(p.At) {
 		return fmt.Sprintf("sample %d", i)
 	}
 	return fmt.Sprintf("%s (sample %d)", timeOf(p.At), i)

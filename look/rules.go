@@ -77,6 +77,7 @@ var rules = []rule{
 	{"labels-explode", labelsExplode},
 	{"bucket-edges", bucketEdges},
 	{"queries", checkQueries},
+	{"corrupt", corrupt},
 	{"gpu-blanks", blanks},
 	{"gpu-clocks", clocks},
 	{"gpu-xid", driverErrors},

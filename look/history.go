@@ -106,6 +106,8 @@ func wantedOf(names []string) (queries []wanted) {
 	present := map[string]string{} // of each producer a family that says who is there
 	started := false
 	for _, name := range names {
+		sent := name
+		name = dialects.Spelt(name)
 		family := trim(name)
 		hist := family != name && dialects.IsHistogram(family)
 		started = started || name == processStart
@@ -114,11 +116,11 @@ func wantedOf(names []string) (queries []wanted) {
 		case !owned || !registered(family) && !registered(name) && !strings.HasSuffix(name, "_info"):
 			continue
 		case hist:
-			queries = append(queries, wanted{name, fmt.Sprintf("{__name__=%q}", name), coarseSteps})
+			queries = append(queries, wanted{name, fmt.Sprintf("{__name__=%q}", sent), coarseSteps})
 			continue
 		}
-		queries = append(queries, wanted{name, fmt.Sprintf("{__name__=%q}", name), fineSteps})
-		present[producerOf(name)] = fmt.Sprintf("{__name__=%q}", name)
+		queries = append(queries, wanted{name, fmt.Sprintf("{__name__=%q}", sent), fineSteps})
+		present[producerOf(name)] = fmt.Sprintf("{__name__=%q}", sent)
 	}
 	if started && len(present) > 0 {
 		there := slices.Sorted(maps.Values(present))

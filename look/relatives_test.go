@@ -95,6 +95,12 @@ func TestRelatives(t *testing.T) {
 		{"llama.cpp decodes, and no request ends: healthy", time.Minute, []string{"e.t0.prom", llamaAt(1000), "e.t1.prom", llamaAt(1400)}, []string{`2 running`}, []string{`BROKEN`, `none ended`, ` 0 tok/s`}},
 		{"llama.cpp's count of decodes is rounded: not known", time.Minute, []string{"e.t0.prom", llamaAt(1.23457e+08), "e.t1.prom", llamaAt(1.23457e+08)}, []string{`whether tokens come out is not known`}, []string{`BROKEN`}},
 		{"a restart between scrapes without a time", time.Minute, []string{"e.t0.prom", "vllm:generation_tokens_total{" + v0 + "} 9000\n", "e.t1.prom", "vllm:generation_tokens_total{" + v0 + "} 10\n"}, []string{`changed e: restarted`}, []string{`1970`}},
+		{"names whose colon somebody has replaced", 0, []string{"a.prom", "vllm_num_requests_running{" + v0 + "} 5\nvllm_kv_cache_usage_perc{" + v0 + "} 0.5\n" + hist("vllm_time_to_first_token_seconds", v0, 300, 0.25, 500, 1, 1000), "q.promql", "avg(vllm_kv_cache_usage_perc)\n"},
+			[]string{`vLLM: nova`, `5 running`, `KV cache 50\.0 %`, `TTFT p99`}, []string{`finds nothing`}},
+		{"and in a Prometheus", 0, []string{"r.json", moments(map[string]string{"__name__": "sglang_num_running_reqs", "model_name": "nova", "instance": "a:8000"}, steady(5, 6))}, []string{`SGLang: nova`, `6 running`}, nil},
+		{"C34: somebody else's names are no TensorRT-LLM", 0, []string{"a.prom", hist("time_to_first_token_seconds", `app="mine"`, 9, 0.1, 1, 1, 9)}, []string{`nothing that is known`}, []string{`TensorRT`}},
+		{"C38: longer on the way than until the first token, and the engine is silent", 0, []string{"frontend.prom", hist("dynamo_frontend_time_to_first_token_seconds", `model="nova"`, 2600, 0.1, 0, 0.47, 9000, 1, 10000), "worker.prom", hist("dynamo_work_handler_network_transit_seconds", `dynamo_component="backend"`, 1750, 0.1, 0, 0.5, 5000)},
+			[]string{`of worker cannot be: 350 ms on average, .* more than the 260 ms that the front end saw`, `ahead, by at least 90\.0 ms`}, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			says(t, answered(t, texts(c.texts...), c.interval), c.says, c.never...)

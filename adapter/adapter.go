@@ -130,7 +130,8 @@ type Adapter struct {
 	Who func(t *Track, w *Who)
 	// Workers are labels of the workers of one engine, each of which may export what the others say too: the first one speaks. May be nil.
 	Workers []string
-	// Twin reports that a track is a part of what another series of the same engine says as a whole. May be nil.
+	// Twin reports that a track says nothing of its own: it is a part of what another series of the same engine says as a whole, or it is somebody
+	// else's under the same name. May be nil.
 	Twin func(t *Track) bool
 	// Value is a native value without a producer's ways of saying that there is none; a reason says so. Nil: all are values.
 	Value func(t *Track, p Point) (value float64, unknown string)

@@ -13,9 +13,9 @@ type Span struct {
 // patience is how many bad reads in a row are told from a reset.
 const patience = 3
 
-// Spans part a counter's points at its resets; bad are those that are none of its states. A fall of an engine's counter is a restart. A
-// device's is one only if the old level does not come back: a counter that reads 0 once and goes on where it was has not been reset. And what
-// no device can do in the time between two reads (Signal.Fastest) was not counted, it was misread.
+// Spans part a counter's points at its resets; bad are those that are none of its states. A fall is a reset only if the old level does not come
+// back: a counter that reads 0 once and goes on where it was has not been reset. How fast it can come back without having been misread is known
+// of a device (Signal.Fastest), and of an engine by its other steps.
 func (r *Reading) Spans() (spans []Span, bad []int) {
 	if len(r.Points) == 0 {
 		return nil, nil
@@ -73,19 +73,35 @@ func (r *Reading) possible(from, to Point) bool {
 
 // back is the point, not far after i, that goes on from the one at last as if what lies between were not there; i where there is none.
 func (r *Reading) back(last, i int) int {
-	if r.Signal.Scope != signals.OfDevice {
-		return i
-	}
 	rises := r.Points[i].Value >= r.Points[last].Value
 	if rises && r.possible(r.Points[last], r.Points[i]) {
 		return i
 	}
 	for k := i + 1; k < len(r.Points) && k <= i+patience; k++ {
-		if r.follows(r.Points[last], r.Points[k]) {
+		if r.follows(r.Points[last], r.Points[k]) && (r.Signal.Scope == signals.OfDevice || r.usual(last, k)) {
 			return k
 		}
 	}
 	return i
+}
+
+// nearby are as many steps of a counter on either side as tell what is usual of it, and leastUsual as many as they must be.
+const nearby, leastUsual = 32, 3
+
+// usual reports whether a counter that went from one point to another, far below which it was between, goes on as around them: after a restart it
+// would have climbed back to where it was ten times faster than it ever rose.
+func (r *Reading) usual(from, to int) bool {
+	n, most := 0, 0.0
+	for i := max(1, from-nearby); i < min(len(r.Points), to+nearby); i++ {
+		if rise := r.Points[i].Value - r.Points[i-1].Value; (i <= from || i > to) && rise >= 0 {
+			n, most = n+1, max(most, rise)
+		}
+	}
+	low := r.Points[to].Value
+	for _, p := range r.Points[from+1 : to] {
+		low = min(low, p.Value)
+	}
+	return n >= leastUsual && r.Points[to].Value-low > 10*most*float64(to-from) && r.Points[to].Value-r.Points[from].Value <= 2*most*float64(to-from)
 }
 
 // integrated is the span of rates: what was counted is their area.

@@ -37,6 +37,10 @@ func TestSpans(t *testing.T) {
 		{"it falls to what cannot have been counted since", counted("gpu.energy", 100e6, 100.015e6, 50e6, 50.015e6), []float64{15e3, 15e3}, []float64{0, 0}, nil, 30e3},
 		{"a last 0 may be a reset", counted("gpu.energy", 100e6, 100.015e6, 0), []float64{15e3, 0}, []float64{0, 0}, nil, 15e3},
 		{"errors read 0 once", counted("gpu.ecc.corrected", 7, 0, 7), []float64{0}, []float64{0}, []int{1}, 0},
+		{"an engine's reads 0 once, and goes on as before", counted("tokens.generated", 1000, 1010, 1020, 0, 1040, 1050), []float64{50}, []float64{0}, []int{3}, 50},
+		{"an engine's reads 0 once, and stands where it stood", counted("tokens.generated", 777, 777, 777, 777, 0, 777), []float64{0}, []float64{0}, []int{4}, 0},
+		{"an engine restarts, and is as fast as before", counted("tokens.generated", 10, 20, 30, 40, 0, 10, 20, 30, 40), []float64{30, 40}, []float64{0, 0}, nil, 70},
+		{"an engine restarts from rest", counted("tokens.generated", 777, 777, 777, 777, 0, 900), []float64{0, 900}, []float64{0, 0}, nil, 900},
 		{"an engine restarts, and soon has done more than before", counted("tokens.generated", 100, 0, 300), []float64{0, 300}, []float64{0, 0}, nil, 300},
 	} {
 		t.Run(c.name, func(t *testing.T) {

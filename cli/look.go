@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/net/http/httpguts"
 	"golang.org/x/term"
 
 	"github.com/whylate/whylate/api"
@@ -72,6 +73,7 @@ type lookFlags struct {
 	watch, every, history, interval, ttft, tpot                    time.Duration
 	zone, tokenFile, user, passwordFile, caFile, certFile, keyFile string
 	server                                                         string
+	headers                                                        []string
 }
 
 func (l *lookFlags) flags(cmd *cobra.Command) {
@@ -87,6 +89,7 @@ func (l *lookFlags) flags(cmd *cobra.Command) {
 	f.StringVar(&l.tokenFile, "token-file", "", "file with a bearer token; for the server also $WHYLATE_TOKEN_FILE")
 	f.StringVar(&l.user, "user", "", "user of basic authentication")
 	f.StringVar(&l.passwordFile, "password-file", "", "file with its password")
+	f.StringArrayVar(&l.headers, "header", nil, "a header for addresses, as 'X-Scope-OrgID: team-a' for a tenant of Mimir; may be given more than once")
 	f.StringVar(&l.caFile, "ca-file", "", "file with the certificate authorities that addresses are trusted by")
 	f.StringVar(&l.certFile, "cert-file", "", "file with the client's certificate")
 	f.StringVar(&l.keyFile, "key-file", "", "file with its key")
@@ -225,8 +228,28 @@ func (l *lookFlags) address() (a look.Address, err error) {
 	if a.Token, err = readToken(l.tokenFile); err != nil {
 		return a, err
 	}
+	if a.Header, err = l.header(); err != nil {
+		return a, err
+	}
 	a.Secret, err = readToken(l.passwordFile)
 	return a, err
+}
+
+// header are the headers that were given. A secret is not among them: others of the host see the arguments of a command.
+func (l *lookFlags) header() (http.Header, error) {
+	h := http.Header{}
+	for _, given := range l.headers {
+		name, value, ok := strings.Cut(given, ":")
+		name = strings.TrimSpace(name)
+		switch {
+		case !ok || !httpguts.ValidHeaderFieldName(name) || !httpguts.ValidHeaderFieldValue(value):
+			return nil, usageError{fmt.Errorf("--header %s: give 'NAME: VALUE'", exposition.Printable(given, 60))}
+		case strings.EqualFold(name, "Authorization"):
+			return nil, usageError{fmt.Errorf("--header %s: every user of this host could read it: give --token-file, or --user and --password-file", name)}
+		}
+		h.Add(name, strings.TrimSpace(value))
+	}
+	return h, nil
 }
 
 func sleep(ctx context.Context, d time.Duration) error {

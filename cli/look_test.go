@@ -49,3 +49,15 @@ func TestTree(t *testing.T) {
 		}
 	}
 }
+
+func TestLookHeaders(t *testing.T) {
+	for given, want := range map[string]string{"X-Scope-OrgID: team-a": "", "X-Scope-OrgID": "give 'NAME: VALUE'", "a b: c": "give 'NAME: VALUE'", "authorization: Bearer x": "--token-file"} {
+		h, err := (&lookFlags{headers: []string{given}}).header()
+		switch {
+		case want == "" && (err != nil || h.Get("X-Scope-OrgID") != "team-a"):
+			t.Errorf("%s: %v, %v", given, h, err)
+		case want != "" && (err == nil || !strings.Contains(err.Error(), want)):
+			t.Errorf("%s: %v", given, err)
+		}
+	}
+}

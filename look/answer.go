@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/whylate/whylate/adapter"
+	"github.com/whylate/whylate/adapter/dialects"
 	"github.com/whylate/whylate/exposition"
 )
 
@@ -33,6 +34,7 @@ func (r *reader) series(target string, src *Source, s promqlSeries) {
 		values = append(values, *s.Value)
 	}
 	name, isRate := rated(name)
+	name = dialects.Spelt(name)
 	track, put, none := r.tracks.Series(target, name, ls)
 	track.Rate = isRate && track.Type != exposition.Histogram
 	for _, v := range values {

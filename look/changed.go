@@ -81,7 +81,7 @@ func (c *Changed) text() string {
 
 func (c *Changed) when() string {
 	switch {
-	case c.At == 0:
+	case !dated(c.At):
 		return ""
 	case c.After != 0 && c.At-c.After >= int64(time.Second):
 		return clockSpan(c.After, c.At)

@@ -288,7 +288,12 @@ func mean(ps []adapter.Point) (m float64) {
 }
 
 // timeOf is a time of day in UTC.
-func timeOf(at int64) string { return time.Unix(0, at).UTC().Format("15:04:05 UTC") }
+func timeOf(at int64) string {
+	if !dated(at) { // counted from the first scrape on
+		return seconds(float64(at)/1e9) + " on the scrapes' own clock"
+	}
+	return time.Unix(0, at).UTC().Format("15:04:05 UTC")
+}
 
 // How an engine and a GPU are joined.
 const (

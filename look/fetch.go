@@ -2,15 +2,18 @@ package look
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/url"
+	"os"
 	"strings"
 	"time"
 
@@ -24,6 +27,10 @@ type Address struct {
 	Token  string       // bearer; "" = none
 	User   string       // of basic authentication; "" = none
 	Secret string       // its password
+	Header http.Header  // more, such as the tenant of a Mimir; not told to other hosts
+
+	target string // whom its page speaks of, where its host is not enough
+	doubt  string // why it was not asked for its history though it may be a Prometheus
 }
 
 // Watching says how long addresses are watched.
@@ -47,11 +54,15 @@ func Watch(ctx context.Context, addresses []Address, w Watching) (inputs []Input
 		case e == nil:
 			inputs = append(inputs, found...)
 		case errors.Is(e, errNoPrometheus):
+			if not := (*status)(nil); errors.As(e, &not) {
+				a.doubt = not.Error()
+			}
 			live = append(live, a)
 		default:
 			err = errors.Join(err, e)
 		}
 	}
+	tellHosts(live)
 	begun := w.Now()
 	for n := int64(0); len(live) > 0; n++ {
 		reading := live[:0:0]
@@ -64,6 +75,9 @@ func Watch(ctx context.Context, addresses []Address, w Watching) (inputs []Input
 				}
 			} else {
 				inputs = append(inputs, in)
+				if n == 0 && a.doubt != "" {
+					inputs = append(inputs, Input{Name: a.URL, Refused: a.doubt + "; what follows is of a page of metrics there, not of its history"})
+				}
 			}
 			reading = append(reading, a)
 		}
@@ -82,6 +96,21 @@ func Watch(ctx context.Context, addresses []Address, w Watching) (inputs []Input
 	return inputs, err
 }
 
+// tellHosts names addresses that share a host by their paths too: behind one gateway they are several targets.
+func tellHosts(as []Address) {
+	of := map[string]int{}
+	for _, a := range as {
+		if u, err := a.parse(); err == nil {
+			of[u.Host]++
+		}
+	}
+	for i, a := range as {
+		if u, err := a.parse(); err == nil && of[u.Host] > 1 {
+			as[i].target = u.Host + strings.TrimSuffix(strings.TrimSuffix(u.Path, "/"), "/metrics")
+		}
+	}
+}
+
 // scrape reads a metrics page once. An address without a path means /metrics.
 func (a Address) scrape(ctx context.Context, w Watching, n int64) (Input, error) {
 	u, err := a.parse()
@@ -96,7 +125,7 @@ func (a Address) scrape(ctx context.Context, w Watching, n int64) (Input, error)
 	if err != nil {
 		return Input{}, err
 	}
-	return Input{Name: u.Redacted(), Target: u.Host, Order: n, At: at.UnixNano(), Open: func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(b)), nil }}, nil
+	return Input{Name: u.Redacted(), Target: cmp.Or(a.target, u.Host), Order: n, At: at.UnixNano(), Open: func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(b)), nil }}, nil
 }
 
 func (a Address) parse() (*url.URL, error) {
@@ -120,16 +149,17 @@ func (a Address) get(ctx context.Context, address string, w Watching) ([]byte, e
 		return nil, err
 	}
 	req.Header.Set("Accept", "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.4,*/*;q=0.1")
+	for name, values := range a.Header {
+		req.Header[name] = values
+	}
 	switch {
 	case a.Token != "":
 		req.Header.Set("Authorization", "Bearer "+a.Token)
 	case a.User != "":
 		req.SetBasicAuth(a.User, a.Secret)
 	}
-	client := a.Client
-	if client == nil {
-		client = http.DefaultClient
-	}
+	client := *cmp.Or(a.Client, http.DefaultClient)
+	client.CheckRedirect = a.redirected
 	resp, err := client.Do(req)
 	if err != nil {
 		return nil, explained(req.URL, err)
@@ -145,14 +175,51 @@ func (a Address) get(ctx context.Context, address string, w Watching) ([]byte, e
 		return nil, fmt.Errorf("%s: after %d bytes: %w", req.URL.Redacted(), len(b), err)
 	case int64(len(b)) > most:
 		return nil, fmt.Errorf("%s: its answer is over %d MiB", req.URL.Redacted(), most>>20)
+	case resp.StatusCode == http.StatusUnauthorized && bytes.Contains(bytes.ToLower(b), []byte("org id")):
+		return nil, fmt.Errorf("%s wants to know whose series are asked for (401, %s): give its tenant with --header 'X-Scope-OrgID: TENANT'", req.URL.Redacted(), excuse(b))
 	case resp.StatusCode == http.StatusUnauthorized:
 		return nil, fmt.Errorf("%s wants to know who asks (401): give --token-file FILE with a bearer token, or --user NAME and --password-file FILE", req.URL.Redacted())
 	case resp.StatusCode == http.StatusForbidden:
 		return nil, fmt.Errorf("%s knows who asks and does not allow it (403): the token of --token-file, or the user of --user, needs the right to read metrics", req.URL.Redacted())
 	case resp.StatusCode != http.StatusOK:
-		return nil, &status{req.URL.Redacted(), resp.StatusCode, resp.Status}
+		return nil, &status{shown(req.URL), resp.StatusCode, resp.Status, excuse(b)}
 	}
 	return b, nil
+}
+
+// shown is an address without its query, which may be long.
+func shown(u *url.URL) string {
+	bare := *u
+	bare.RawQuery = ""
+	return bare.Redacted()
+}
+
+// redirected goes where an answer sends it, and tells another host nothing that was meant for this one.
+func (a Address) redirected(req *http.Request, via []*http.Request) error {
+	if len(via) >= 10 {
+		return errors.New("stopped after 10 redirects")
+	}
+	if req.URL.Host != via[0].URL.Host {
+		for name := range a.Header {
+			req.Header.Del(name)
+		}
+	}
+	return nil
+}
+
+// excuse is what an answer that is none gives as its reason: the error of Prometheus's API, or a line of text; "" where it is a page for people.
+func excuse(b []byte) string {
+	var answer struct {
+		Error string `json:"error"`
+	}
+	if json.Unmarshal(b, &answer) == nil {
+		return exposition.Printable(answer.Error, 200)
+	}
+	line, _, _ := bytes.Cut(bytes.TrimSpace(b), []byte("\n"))
+	if len(line) == 0 || line[0] == '<' {
+		return ""
+	}
+	return exposition.Printable(string(line), 200)
 }
 
 // status is an answer that is none.
@@ -160,15 +227,33 @@ type status struct {
 	url  string
 	code int
 	text string
+	said string // what it gives as its reason; "" = nothing
 }
 
 func (s *status) Error() string {
-	advice := ""
-	if s.code == http.StatusNotFound {
-		advice = ": give the whole path of its metrics (/metrics is usual, TensorRT-LLM has /prometheus/metrics)"
+	text := fmt.Sprintf("%s answers %s", s.url, s.text)
+	if s.said != "" {
+		text += " (" + s.said + ")"
 	}
-	return fmt.Sprintf("%s answers %s%s", s.url, s.text, advice)
+	switch {
+	case s.code == http.StatusNotFound:
+		text += ": give the whole path of its metrics (/metrics is usual, TensorRT-LLM has /prometheus/metrics)"
+	case strings.Contains(s.said, "HTTP request to an HTTPS server"):
+		text += ": write https:// instead of http://"
+	case strings.Contains(s.said, "org id"):
+		text += ": give its tenant with --header 'X-Scope-OrgID: TENANT'"
+	case s.code == http.StatusTooManyRequests:
+		text += ": it is asked too often; try again later, or for less (--history 1h)"
+	case s.code == http.StatusUnprocessableEntity, s.code == http.StatusGatewayTimeout:
+		text += ": ask for less (--history 1h)"
+	case s.busy():
+		text += ": it, or what stands before it, is not well; try again later"
+	}
+	return text
 }
+
+// busy reports whether whoever answers might have said more at another time.
+func (s *status) busy() bool { return s.code == http.StatusTooManyRequests || s.code >= 500 }
 
 // explained says which setting helps against an error of the connection.
 func explained(u *url.URL, err error) error {
@@ -186,6 +271,10 @@ func explained(u *url.URL, err error) error {
 		advice = "it does not speak TLS: write http:// instead of https://"
 	case strings.Contains(err.Error(), "certificate required"), strings.Contains(err.Error(), "bad certificate"):
 		advice = "it wants a certificate of the client: give --cert-file and --key-file"
+	case strings.Contains(err.Error(), `malformed HTTP response "\x15`):
+		advice = "it speaks TLS: write https:// instead of http://"
+	case os.IsTimeout(err):
+		advice = "it takes too long to answer"
 	case errors.As(err, &dial) && dial.Op == "dial":
 		advice = "nobody answers there: is the port right, and reachable from here?"
 	}

@@ -144,3 +144,83 @@ func TestNoSecretIsPrinted(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A gateway has several engines, a Prometheus is unwell or asks for a tenant: each is told, and nothing is mixed.
+func TestWhatAddressesAnswer(t *testing.T) {
+	page := "vllm:num_requests_running{model_name=\"m\"} 7\n"
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		api := strings.Contains(r.URL.Path, "/api/v1/")
+		switch first := strings.Split(r.URL.Path, "/")[1]; {
+		case first == "unwell" && api:
+			http.Error(w, `{"status":"error","errorType":"unavailable","error":"too many outstanding requests"}`, http.StatusServiceUnavailable)
+		case first == "tenant" && r.Header.Get("X-Scope-OrgID") != "team-a":
+			http.Error(w, "no org id", http.StatusUnauthorized)
+		case first == "old" && strings.HasSuffix(r.URL.Path, "/values"):
+			fmt.Fprint(w, `{"status":"success","data":["vllm:num_requests_running"]}`)
+		case first == "old" && api:
+			fmt.Fprint(w, `{"status":"success","data":{"resultType":"matrix","result":[]}}`)
+		case first == "big" && strings.HasSuffix(r.URL.Path, "/values"):
+			fmt.Fprint(w, `{"status":"success","data":["vllm:num_requests_running"]}`)
+		case first == "big" && api:
+			http.Error(w, `{"status":"error","error":"query processing would load too many samples into memory"}`, http.StatusUnprocessableEntity)
+		case api:
+			http.NotFound(w, r)
+		default:
+			fmt.Fprint(w, page)
+		}
+	}))
+	defer srv.Close()
+	c := &clock{time.Unix(1e9, 0)}
+	watch := func(header http.Header, paths ...string) (string, error) {
+		var as []Address
+		for _, p := range paths {
+			as = append(as, Address{URL: srv.URL + p, Header: header})
+		}
+		w := c.watching(24 * time.Hour)
+		w.For = 0
+		inputs, err := Watch(context.Background(), as, w)
+		if err != nil {
+			return "", err
+		}
+		return text(t, inputs), nil
+	}
+	for _, of := range []struct {
+		header http.Header
+		paths  []string
+		says   string
+	}{
+		{nil, []string{"/a/metrics", "/b/metrics"}, `in all 14 running`},
+		{nil, []string{"/unwell"}, `not read .*/unwell: .*/unwell/api/v1/label/__name__/values answers 503 Service Unavailable \(too many outstanding requests\): .*try again later; what follows is of a page of metrics`},
+		{nil, []string{"/tenant"}, `401, no org id\): give its tenant with --header 'X-Scope-OrgID: TENANT'`},
+		{http.Header{"X-Scope-Orgid": {"team-a"}}, []string{"/tenant/metrics"}, `7 running`},
+		{nil, []string{"/old"}, `names 1 metrics that are known and has no sample of them in the last 24h`},
+		{nil, []string{"/big"}, `answers 422 Unprocessable Entity \(query processing would load too many samples into memory\): ask for less \(--history 1h\)`},
+	} {
+		got, err := watch(of.header, of.paths...)
+		if err != nil {
+			got = err.Error()
+		}
+		if !regexp.MustCompile(of.says).MatchString(got) {
+			t.Errorf("%v: %s", of.paths, got)
+		}
+	}
+}
+
+// What is meant for one host is not told to another.
+func TestHeadersStayWithTheirHost(t *testing.T) {
+	var got string
+	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		got = r.Header.Get("X-Api-Key")
+		fmt.Fprint(w, "vllm:num_requests_running 1\n")
+	}))
+	defer other.Close()
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, other.URL+"/metrics", http.StatusFound)
+	}))
+	defer srv.Close()
+	c := &clock{time.Unix(1e9, 0)}
+	inputs, err := Watch(context.Background(), []Address{{URL: srv.URL + "/metrics", Header: http.Header{"X-Api-Key": {"k"}}}}, c.watching(0))
+	if err != nil || len(inputs) == 0 || got != "" {
+		t.Errorf("%d inputs, %v; the other host was told %q", len(inputs), err, got)
+	}
+}

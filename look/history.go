@@ -65,6 +65,10 @@ func (a Address) history(ctx context.Context, w Watching) ([]Input, error) {
 		b, err = a.get(ctx, base+"/api/v1/label/__name__/values", w)
 	}
 	switch {
+	case errors.As(err, &not) && not.busy():
+		return nil, fmt.Errorf("%w: %w", errNoPrometheus, not)
+	case errors.As(err, &not) && not.said != "" && strings.Contains(not.said, "org id"):
+		return nil, not
 	case errors.As(err, &not):
 		return nil, errNoPrometheus
 	case err != nil:
@@ -83,11 +87,16 @@ func (a Address) history(ctx context.Context, w Watching) ([]Input, error) {
 	for i, q := range queries {
 		group.Go(func() error {
 			inputs[i] = a.ask(ctx, w, base, q, end)
-			inputs[i].Name, inputs[i].Target = q.name+" at "+u.Host, u.Host
+			inputs[i].Name, inputs[i].Target, inputs[i].At = q.name+" at "+u.Host, u.Host, end.UnixNano()
 			return nil
 		})
 	}
 	group.Wait()
+	asked := len(inputs)
+	inputs = slices.DeleteFunc(inputs, func(in Input) bool { return in.Open == nil && in.Refused == "" })
+	if len(inputs) == 0 && ctx.Err() == nil {
+		return nil, fmt.Errorf("%s names %d metrics that are known and has no sample of them in the last %s (ask further back with --history): %w", u.Redacted(), asked, w.History, ErrNothingKnown)
+	}
 	return inputs, ctx.Err()
 }
 
@@ -97,6 +106,8 @@ func wantedOf(names []string) (queries []wanted) {
 	present := map[string]string{} // of each producer a family that says who is there
 	started := false
 	for _, name := range names {
+		sent := name
+		name = dialects.Spelt(name)
 		family := trim(name)
 		hist := family != name && dialects.IsHistogram(family)
 		started = started || name == processStart
@@ -105,11 +116,11 @@ func wantedOf(names []string) (queries []wanted) {
 		case !owned || !registered(family) && !registered(name) && !strings.HasSuffix(name, "_info"):
 			continue
 		case hist:
-			queries = append(queries, wanted{name, fmt.Sprintf("{__name__=%q}", name), coarseSteps})
+			queries = append(queries, wanted{name, fmt.Sprintf("{__name__=%q}", sent), coarseSteps})
 			continue
 		}
-		queries = append(queries, wanted{name, fmt.Sprintf("{__name__=%q}", name), fineSteps})
-		present[producerOf(name)] = fmt.Sprintf("{__name__=%q}", name)
+		queries = append(queries, wanted{name, fmt.Sprintf("{__name__=%q}", sent), fineSteps})
+		present[producerOf(name)] = fmt.Sprintf("{__name__=%q}", sent)
 	}
 	if started && len(present) > 0 {
 		there := slices.Sorted(maps.Values(present))
@@ -120,16 +131,19 @@ func wantedOf(names []string) (queries []wanted) {
 
 const processStart = "process_start_time_seconds"
 
-// ask asks one query; one that is too much for the Prometheus is asked again for fewer moments.
+// ask asks one query; one that is too much for the Prometheus is asked again for fewer moments. What has no sample is no input.
 func (a Address) ask(ctx context.Context, w Watching, base string, q wanted, end time.Time) Input {
 	b, err := a.queryRange(ctx, w, base, q, end)
 	var not *status
-	if errors.As(err, &not) && q.steps > coarseSteps {
+	if errors.As(err, &not) && !not.busy() && q.steps > coarseSteps {
 		q.steps = coarseSteps
 		b, err = a.queryRange(ctx, w, base, q, end)
 	}
 	if err != nil {
 		return Input{Refused: cmp.Or(err.Error(), "no answer")}
+	}
+	if bytes.Contains(b[:min(len(b), 200)], []byte(`"result":[]`)) {
+		return Input{}
 	}
 	return Input{Open: func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(b)), nil }}
 }

@@ -91,7 +91,7 @@ func requestPath(s *Scene) PathState {
 	if len(ms) == 0 && s.Recorded != nil && s.Recorded.Requests > 0 {
 		return PathState{Path: signals.Request, State: Seen, Text: s.Recorded.String()}
 	}
-	p := state(signals.Request, ms, "give an engine's /metrics")
+	p := state(signals.Request, s.present(ms), "give an engine's /metrics")
 	if len(s.Engines()) > 1 && p.State == Seen {
 		p.Text = everybody(s) + p.Text
 	}
@@ -133,7 +133,7 @@ func tokenPath(s *Scene) PathState {
 	if len(ms) == 0 && s.Traces != nil {
 		return PathState{Path: signals.Token, State: Seen, Text: "request by request, in the traces below"}
 	}
-	return state(signals.Token, ms, noTokens(s))
+	return state(signals.Token, s.present(ms), noTokens(s))
 }
 
 // noTokens is why the token path is not seen, and what would show it.
@@ -164,6 +164,15 @@ func state(path signals.Path, ms []measure, otherwise string) PathState {
 		return PathState{Path: path, State: NotSeen, Switch: otherwise}
 	}
 	return PathState{Path: path, State: Seen, Text: worst(ms)}
+}
+
+// present are the measures of whom is still seen; all where nobody is.
+func (s *Scene) present(ms []measure) []measure {
+	there := slices.DeleteFunc(slices.Clone(ms), func(m measure) bool { return s.isSilent(m.who) })
+	if len(there) == 0 {
+		return ms
+	}
+	return there
 }
 
 // worst keeps of each kind of measure the worst one, and says whose it is.

@@ -18,7 +18,7 @@ func gpuPath(s *Scene) PathState {
 			ms = append(ms, measure{"kv.usage", used / all, w, "KV cache " + share(used/all)})
 		}
 	}
-	ms = append(ms, capacity(s)...)
+	ms = s.present(append(ms, capacity(s)...))
 	p := state(signals.GPU, ms, "give the DCGM exporter's metrics, or run the agent on the host")
 	ds := s.devices()
 	switch {
@@ -96,6 +96,9 @@ func spreadOver(s *Scene, ds []*device, signal string) string {
 	}
 	if read == 0 {
 		if slices.ContainsFunc(ds, func(d *device) bool { return d.doubted(s, signal) }) {
+			if slices.ContainsFunc(ds, func(d *device) bool { return d.doubtedFor(s, signal, stale) }) {
+				return call(signal) + " unknown by now, see below"
+			}
 			return call(signal) + " invalid, see below"
 		}
 		return ""
@@ -119,6 +122,11 @@ func spreadOver(s *Scene, ds []*device, signal string) string {
 // doubted reports whether a device has readings of a signal that are no evidence.
 func (d *device) doubted(s *Scene, signal string) bool {
 	return slices.ContainsFunc(d.readings, func(r *adapter.Reading) bool { return r.Signal.Name == signal && s.invalid[r] != "" })
+}
+
+// doubtedFor reports whether some are none for that reason.
+func (d *device) doubtedFor(s *Scene, signal, why string) bool {
+	return slices.ContainsFunc(d.readings, func(r *adapter.Reading) bool { return r.Signal.Name == signal && s.invalid[r] == why })
 }
 
 // ofMany is a device's name among others: its index is enough on one host.

@@ -10,6 +10,7 @@ import (
 	"io"
 	"maps"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -179,6 +180,9 @@ func (r *reader) recognise(in Input, src *Source, b []byte) {
 }
 
 func (r *reader) page(in Input, src *Source, b []byte) {
+	if text, ok := exposition.FromProtobuf(b); ok {
+		b = text
+	}
 	page := exposition.Read(b)
 	src.Kind = "metrics"
 	for _, p := range page.Problems {
@@ -197,6 +201,7 @@ func (r *reader) page(in Input, src *Source, b []byte) {
 	src.Problems = append(src.Problems, noNumbers(page)...)
 	federated := federates(page)
 	for _, f := range page.Families {
+		f.Name = dialects.Spelt(f.Name)
 		if base := trim(f.Name); f.Type == exposition.Unknown && base != f.Name && page.Family(base) == nil && dialects.IsHistogram(base) { // a sum or a count, without buckets and undeclared
 			for _, s := range f.Samples {
 				_, put, _ := r.tracks.Series(speaker(in.Target, s.Labels, federated), f.Name, s.Labels)
@@ -295,6 +300,7 @@ func (r *reader) json(in Input, src *Source, b []byte) {
 			src.Problems = append(src.Problems, "the query failed: "+exposition.Printable(answer.Error, 200))
 			return
 		}
+		r.scene.asked = max(r.scene.asked, in.At)
 		nameless := 0
 		for _, series := range answer.Data.Result {
 			if series.Metric["__name__"] == "" {
@@ -321,6 +327,9 @@ func (r *reader) json(in Input, src *Source, b []byte) {
 	src.Problems = append(src.Problems, "JSON of a kind that is not known")
 }
 
+// familyName is what may be one in a query.
+var familyName = regexp.MustCompile(`[a-zA-Z_:][a-zA-Z0-9_:]*`)
+
 // queries takes a file of queries: one a line, a comment "# panel: NAME" names the next.
 func (r *reader) queries(source, text string) {
 	panel := ""
@@ -334,7 +343,7 @@ func (r *reader) queries(source, text string) {
 				panel = strings.TrimSpace(name)
 			}
 		default:
-			r.scene.Queries = append(r.scene.Queries, Query{source, i + 1, panel, line})
+			r.scene.Queries = append(r.scene.Queries, Query{source, i + 1, panel, familyName.ReplaceAllStringFunc(line, dialects.Spelt)})
 			panel = ""
 		}
 	}

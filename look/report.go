@@ -181,7 +181,7 @@ func (r *Report) Text(w io.Writer, columns int) error {
 	p.line("")
 	for _, s := range r.Paths {
 		text := s.Text
-		if s.State == NotSeen {
+		if s.Text == "" {
 			text = "not seen: " + s.Switch
 		} else if s.Switch != "" {
 			text += "; " + s.Switch

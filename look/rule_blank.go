@@ -31,7 +31,7 @@ func blanks(s *Scene) (facts []Fact) {
 	if n == 0 {
 		return nil
 	}
-	f := Fact{Weight: Wrong, Path: "gpu", Text: sentence(fmt.Sprintf("%s of GPUs are no values; none is used, as 0 or otherwise.", plural(n, "sample", "samples")), few(said, 4), unknownHolds)}
+	f := Fact{Weight: Wrong, Path: "gpu", Text: sentence(plural(n, "sample of GPUs is no value; it is not used, as 0 or otherwise.", "samples of GPUs are no values; none is used, as 0 or otherwise."), few(said, 4), unknownHolds)}
 	if len(left) > 0 {
 		f.Instead = "What stands: " + few(left, 4)
 	}
@@ -84,6 +84,39 @@ func (d *device) standing(s *Scene) string {
 		}
 	}
 	return strings.Join(of, ", ")
+}
+
+// corrupt tells of engines' values that cannot be: less requests than none, a share above 1.
+func corrupt(s *Scene) (facts []Fact) {
+	for _, r := range s.Readings {
+		n := 0
+		var why string
+		for reason, k := range r.Unknown {
+			if strings.HasPrefix(reason, "corrupt") {
+				n, why = n+k, reason
+			}
+		}
+		if n == 0 || isDevice(r) {
+			continue
+		}
+		text := fmt.Sprintf("%s of %s is no value in %s: %s%s. It is not used, as 0 or otherwise.", r.Native.Name, r.Who, plural(n, "sample", "samples"), why, s.asItStood(r))
+		f := Fact{Weight: Wrong, Path: r.Signal.Path, About: r.Who.String(), Text: text}
+		if r.Signal.Unit == "1" {
+			f.Do = "If what makes it counts in per cent, divide it by 100 there."
+		}
+		facts = append(facts, f)
+	}
+	return facts
+}
+
+// asItStood is the newest native value of a reading that has none.
+func (s *Scene) asItStood(r *adapter.Reading) string {
+	for _, t := range s.Tracks {
+		if n := len(t.Points); n > 0 && t.Family == r.Native.Name && t.Labels.Key() == r.Labels.Key() {
+			return ", " + significantly(t.Points[n-1].Value) + " at last"
+		}
+	}
+	return ""
 }
 
 // few are the first sentences of many, and how many more there are.

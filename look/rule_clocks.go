@@ -34,6 +34,9 @@ func clocksApart(s *Scene) (facts []Fact) {
 		case edges > 0 && engines > 0 && engine+h.Mean() > edge:
 			f.Text = fmt.Sprintf("%s of %s cannot be: %s on average, all of %s between %s, and the engine's own TTFT of %s make %s, more than the %s that the front end saw in all. That host's clock is ahead, by at least %s.",
 				r.Native.Name, target(r), seconds(h.Mean()), count(h.Count), spread(&h), seconds(engine), seconds(engine+h.Mean()), seconds(edge), seconds(engine+h.Mean()-edge))
+		case edges > 0 && h.Mean() > edge:
+			f.Text = fmt.Sprintf("%s of %s cannot be: %s on average, all of %s between %s, more than the %s that the front end saw until the first token in all. That host's clock is ahead, by at least %s.",
+				r.Native.Name, target(r), seconds(h.Mean()), count(h.Count), spread(&h), seconds(edge), seconds(h.Mean()-edge))
 		default:
 			continue
 		}

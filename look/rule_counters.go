@@ -8,6 +8,7 @@ import (
 
 	"github.com/whylate/whylate/adapter"
 	"github.com/whylate/whylate/exposition"
+	"github.com/whylate/whylate/signals"
 )
 
 // counter is a signal of a device as one counter, nil where it is not there. Of several producers the one speaks that was heard most often: each
@@ -53,7 +54,13 @@ func disguised(s *Scene) (facts []Fact) {
 			falls := fallsOf(ps)
 			declared := slices.ContainsFunc(d.readings, func(o *adapter.Reading) bool { return o.Native.Name == name && o.Type == exposition.Counter })
 			isRate := strings.HasSuffix(r.Signal.Unit, "/s")
-			if falls == 0 && !declared || !isRate && (falls == 0 || !declared) {
+			asCounter := misused(s, name)
+			switch {
+			case !declared && (!isRate || falls == 0): // nothing shows that anybody could take it for a counter
+				continue
+			case !declared && r.Type == exposition.Gauge && asCounter == "": // it says what it is
+				continue
+			case !isRate && falls == 0:
 				continue
 			}
 			said[name] = true
@@ -76,7 +83,7 @@ func disguised(s *Scene) (facts []Fact) {
 				f.Text += " (" + d.sampled() + ")"
 			}
 			f.Text += "."
-			f.Do = "Take its value, or avg_over_time() of it; never rate() or increase()." + misused(s, name)
+			f.Do = "Take its value, or avg_over_time() of it; never rate() or increase()." + asCounter
 			facts = append(facts, f)
 		}
 	}
@@ -105,4 +112,38 @@ func misused(s *Scene, name string) string {
 		return ""
 	}
 	return " Wrong so far: " + strings.Join(lines, ", ") + "."
+}
+
+// misreadCounters tells of engines' counters that fall once and are back at the next look: no restart, though rate() takes it for one.
+func misreadCounters(s *Scene) (facts []Fact) {
+	for _, r := range s.Readings {
+		if r.Signal.Kind != signals.Counter || isDevice(r) || r.Rate {
+			continue
+		}
+		_, bad := r.Spans()
+		if len(bad) == 0 {
+			continue
+		}
+		i := bad[0]
+		often := ""
+		if len(bad) > 1 {
+			often = fmt.Sprintf(" (the first of %d such reads)", len(bad))
+		}
+		facts = append(facts, Fact{Weight: Wrong, Path: r.Signal.Path, About: r.Who.String(),
+			Text: fmt.Sprintf("%s of %s reads %s at %s%s, between %s and %s: a bad read, no restart, for it goes on where it was. It is left out here.",
+				r.Native.Name, r.Who, count(r.Points[i].Value), sample(r.Points[i], i), often, count(r.Points[before(bad)].Value), count(r.Points[after(bad)].Value)),
+			Do: "rate() and increase() take it for a restart and count the whole level again: look for two writers of one series, or an exporter that starts before it has read."})
+	}
+	return facts
+}
+
+// before and after are the good reads around the first bad ones.
+func before(bad []int) int { return max(bad[0]-1, 0) }
+
+func after(bad []int) int {
+	i := bad[0]
+	for slices.Contains(bad, i) {
+		i++
+	}
+	return i
 }

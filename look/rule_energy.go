@@ -25,11 +25,17 @@ func energyFalls(s *Scene) (facts []Fact) {
 			if i > 0 {
 				said = append(said, reset(c, spans[i-1], span))
 			}
-			used = append(used, consumed(s, d, c, span))
+			if span.To > span.From {
+				used = append(used, consumed(s, d, c, span))
+			}
+		}
+		instead := ""
+		if len(used) > 0 {
+			instead = "Consumed, without bad reads: " + few(used, 4)
 		}
 		facts = append(facts, Fact{Weight: Wrong, Path: "gpu", About: d.id,
 			Text:    fmt.Sprintf("The energy counter of %s falls (%s). %s", d, d.sampled(), few(said, 4)),
-			Instead: "Consumed, without bad reads: " + few(used, 4),
+			Instead: instead,
 			Do:      "Do not take rate() or increase() of it as it stands: both call every fall a reset."})
 	}
 	return facts
@@ -37,7 +43,7 @@ func energyFalls(s *Scene) (facts []Fact) {
 
 // sample is where a point stands: its time where it has one, and its number.
 func sample(p adapter.Point, i int) string {
-	if p.At == 0 {
+	if !dated(p.At) {
 		return fmt.Sprintf("sample %d", i)
 	}
 	return fmt.Sprintf("%s (sample %d)", timeOf(p.At), i)
@@ -92,6 +98,9 @@ func watts(w float64) string {
 func reset(c *adapter.Reading, before, after adapter.Span) string {
 	if after.First.Value >= before.Last.Value {
 		return fmt.Sprintf("At %s it jumps by more than any board draws, and stays there: what was consumed between is not known.", sample(after.First, after.From))
+	}
+	if after.To == after.From && after.To+1 == len(c.Points) {
+		return fmt.Sprintf("At %s, the last one, it reads %s: a reset or a bad read, which only the next one tells.", sample(after.First, after.From), inUnit("gpu.energy", after.First.Value))
 	}
 	return fmt.Sprintf("At %s it starts again at %s and goes on from there: a true reset, as when the driver is loaded again; counted on from there.", sample(after.First, after.From), inUnit("gpu.energy", after.First.Value))
 }

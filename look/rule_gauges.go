@@ -91,8 +91,7 @@ func throughputGauge(s *Scene) (facts []Fact) {
 		last, lastSec := tokens[0].Points[len(tokens[0].Points)-1].Value, sec[0].Points[len(sec[0].Points)-1].Value
 		dn, dt := llamacpp.Step(last), llamacpp.Step(lastSec) // two values, each off by half a step
 		f := Fact{Weight: Notice, Path: "token", About: w.String(),
-			Text: fmt.Sprintf("%s: by its counters a sequence gets %s tok/s (%s tokens in %s of generating; the counters are printed with six digits, so it is between %s and %s).",
-				w, significant(n/t), count(n), seconds(t), significant((n-dn)/(t+dt)), significant((n+dn)/math.Max(t-dt, 1e-9)))}
+			Text: fmt.Sprintf("%s: by its counters a sequence gets %s tok/s (%s tokens in %s of generating%s).", w, significant(n/t), count(n), seconds(t), sixDigits((n-dn)/(t+dt), (n+dn)/math.Max(t-dt, 1e-9)))}
 		if value == 0 && running > 0 {
 			f.Weight = Wrong
 			f.Text = fmt.Sprintf("%s says %s = 0 while %s requests run and its counters moved: whoever reads it resets it. ", w, r.Native.Name, count(running)) + f.Text
@@ -115,6 +114,14 @@ func throughputGauge(s *Scene) (facts []Fact) {
 		}
 	}
 	return facts
+}
+
+// sixDigits is what the rounding of counters leaves open, "" where that is nothing.
+func sixDigits(low, high float64) string {
+	if significant(low) == significant(high) {
+		return ""
+	}
+	return fmt.Sprintf("; the counters are printed with six digits, so it is between %s and %s", significant(low), significant(high))
 }
 
 // goneWithAVersion tells of a signal that one build of an engine sends and another does not: absent is neither 0 nor empty.

@@ -9,8 +9,10 @@ import (
 	"github.com/whylate/whylate/exposition"
 )
 
-// impossibly short is a mean of less than this (s) for a time in which an engine answers.
-const impossiblyShort = 100e-6
+// impossiblyShort are means of less than this (s) for times in which an engine works.
+var impossiblyShort = map[string]float64{
+	"gen_ai.server.time_to_first_token": 100e-6, "gen_ai.server.request.duration": 100e-6, "gen_ai.server.time_per_output_token": 10e-6, "itl": 10e-6,
+}
 
 // ttftImpossible discredits durations that cannot be: a sum that no durations of zero and more have, and first tokens within microseconds.
 func ttftImpossible(s *Scene) (facts []Fact) {
@@ -33,17 +35,23 @@ func ttftImpossible(s *Scene) (facts []Fact) {
 			why := fmt.Sprintf("%s of %s: the sum of %s durations is %s s%s, so at least one of them is negative.", name, r.Who, count(h.Count), significantly(h.Sum), less)
 			facts = append(facts, Fact{Weight: Wrong, Path: r.Signal.Path, About: r.Who.String(), Text: sentence(why, firstBucketGap(&h)),
 				Instead: fallback(s, r), Do: "Look for a step of the host's clock, or hosts whose clocks differ: these times are differences of wall clocks. No mean and no quantile of it is shown."})
-		case r.Signal.Name == "gen_ai.server.time_to_first_token" && (h.Mean() < impossiblyShort || tooFast(s, r, &h)):
+		case h.Mean() < impossiblyShort[r.Signal.Name] || r.Signal.Name == "gen_ai.server.time_to_first_token" && tooFast(s, r, &h):
 			s.doubt(r, "impossibly short")
 			in, _ := h.AtMost(h.Bounds[0])
 			facts = append(facts, Fact{Weight: Wrong, Path: r.Signal.Path, About: r.Who.String(),
 				Text: sentence(fmt.Sprintf("%s of %s cannot be: %s of %s observations are at most %s, %s on average,", name, r.Who, count(in), count(h.Count), seconds(h.Bounds[0]), seconds(h.Mean())),
-					whileOthers(s, r)+" TTFT is unknown, not short."),
-				Instead: fallback(s, r), Do: "Measure TTFT elsewhere: at the client, or from traces."})
+					whileOthers(s, r)+fmt.Sprintf(" %s is unknown, not short.", short[r.Signal.Name])),
+				Instead: fallback(s, r), Do: fmt.Sprintf("Measure %s elsewhere: at the client, or from traces.", inside[r.Signal.Name])})
 		}
 	}
 	return facts
 }
+
+// short are the names of such times at the beginning of a sentence, and inside of one.
+var (
+	short  = map[string]string{"gen_ai.server.time_to_first_token": "TTFT", "gen_ai.server.request.duration": "End-to-end latency", "gen_ai.server.time_per_output_token": "The time per output token", "itl": "The time between outputs"}
+	inside = map[string]string{"gen_ai.server.time_to_first_token": "TTFT", "gen_ai.server.request.duration": "end-to-end latency", "gen_ai.server.time_per_output_token": "the time per output token", "itl": "the time between outputs"}
+)
 
 // tooFast reports whether first tokens come so soon after prompts of that length that not even tokenizing them fits in.
 func tooFast(s *Scene, r *adapter.Reading, h *exposition.Hist) bool {
@@ -81,7 +89,7 @@ func whileOthers(s *Scene, r *adapter.Reading) string {
 		said = append(said, fmt.Sprintf("prompts average %s tokens", count(prompt)))
 	}
 	for _, e := range s.about("gen_ai.server.request.duration", r.Who.Engine()) {
-		if h, _ := e.Observed(); h.Count > 0 {
+		if h, _ := e.Observed(); h.Count > 0 && r.Signal != e.Signal {
 			said = append(said, fmt.Sprintf("requests take %s on average", seconds(h.Mean())))
 		}
 	}

@@ -103,9 +103,13 @@ func exploding(of [2]string, ts []*adapter.Track) (f Fact, found bool) {
 		}
 		such = fmt.Sprintf(" (such as %s)", strings.Join(shown, ", "))
 	}
+	known := ""
+	if keptSeries > 0 {
+		known = fmt.Sprintf("%s in %d series of known values, ", count(kept), keptSeries)
+	}
 	f = Fact{Weight: Wrong, Path: "request", About: exposition.Printable(of[0], 60),
-		Text: fmt.Sprintf("%s has %d series, for its label %s takes whatever is asked for: %d values, %d of them seen once%s. All %s are counted: %s in %d series of known values, %s under values seen once, folded into one here.",
-			exposition.Printable(of[1], 80), len(ts), exposition.Printable(worst, 40), len(v.sum), len(rare), such, count(total), count(kept), keptSeries, count(folded)),
+		Text: fmt.Sprintf("%s has %s series, for its label %s takes whatever is asked for: %s values, %s of them seen once%s. All %s are counted: %s%s under values seen once, folded into one here.",
+			exposition.Printable(of[1], 80), count(float64(len(ts))), exposition.Printable(worst, 40), count(float64(len(v.sum))), count(float64(len(rare))), such, count(total), known, count(folded)),
 		Do: fmt.Sprintf("Drop or normalise the label %s where it is made; what sums over it loses nothing.", exposition.Printable(worst, 40))}
 	if len(useful) > 0 {
 		f.Instead = "Worth keeping: " + strings.Join(useful, ", ") + "."

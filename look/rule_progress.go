@@ -5,34 +5,37 @@ import (
 	"strings"
 
 	"github.com/whylate/whylate/adapter"
+	"github.com/whylate/whylate/adapter/llamacpp"
 )
 
 // progress comes before load: requests run or wait, and no token comes out.
 func progress(s *Scene) (facts []Fact) {
 	for _, w := range s.Engines() {
 		by, over, ok := s.grown("tokens.generated", w)
-		if !ok || by > 0 {
+		steps, during, counted := s.stepped(w)
+		if by > 0 || steps > 0 || !ok && !counted {
 			continue
 		}
-		during := "between the first scrape and the last"
+		over = max(over, during)
+		meanwhile := "between the first scrape and the last"
 		if over > 0 {
-			during = "in " + seconds(float64(over)/1e9)
+			meanwhile = "in " + seconds(float64(over)/1e9)
 		}
 		running, ok := s.last("request.running", w)
 		switch {
 		case !ok:
-		case running > 0 && s.late("tokens.generated", w):
+		case running > 0 && !counted && s.late("tokens.generated", w):
 			name := s.about("tokens.generated", w)[0].Native.Name
 			facts = append(facts, Fact{Weight: Notice, Path: "token", About: w.String(),
-				Text: fmt.Sprintf("%s: %s requests run, and none ended %s. %s moves only when a request ends, so whether tokens come out is not known.", w, count(running), during, name)})
+				Text: fmt.Sprintf("%s: %s requests run, and none ended %s. %s moves only when a request ends, so whether tokens come out is not known.", w, count(running), meanwhile, name)})
 		case running > 0:
 			facts = append(facts, Fact{Weight: Broken, Path: "token", About: w.String(),
-				Text: fmt.Sprintf("%s: %s requests run, and not one token came out %s. A GPU that is busy is no progress%s.", w, count(running), during, s.atWork(w)),
+				Text: fmt.Sprintf("%s: %s requests run, and not one token came out %s. A GPU that is busy is no progress%s.", w, count(running), meanwhile, s.atWork(w)),
 				Do:   "Look at the engine's last log line and at 'whylate top'; if it stays so, take a stack of the worker before restarting it."})
 		case s.waitedThroughout(w):
 			waiting, _ := s.last("request.waiting", w)
 			f := Fact{Weight: Broken, Path: "request", About: w.String(),
-				Text: fmt.Sprintf("%s: %s requests wait, none runs, and not one token came out %s: nobody is taken up.", w, count(waiting), during),
+				Text: fmt.Sprintf("%s: %s requests wait, none runs, and not one token came out %s: nobody is taken up.", w, count(waiting), meanwhile),
 				Do:   "Look at the engine's last log line: it may be paused, asleep, or wait for another process. If it stays so, take a stack of the engine's process before restarting it."}
 			if usage, ok := s.last("kv.usage", w); ok {
 				f.Text += fmt.Sprintf(" KV cache %s.", share(usage))
@@ -41,6 +44,23 @@ func progress(s *Scene) (facts []Fact) {
 		}
 	}
 	return facts
+}
+
+// stepped is how many steps of an engine ended while it was watched, whatever came of them, and in which time (ns, 0 where it is not known).
+func (s *Scene) stepped(w adapter.Who) (n float64, over int64, ok bool) {
+	for _, r := range s.about("batch.forward_time", w) {
+		if len(r.Hists) > 1 {
+			h, _ := r.Observed()
+			n, over, ok = n+h.Count, max(over, r.Hists[len(r.Hists)-1].At-r.Hists[0].At), true
+		}
+	}
+	for _, r := range s.about("iteration.count", w) {
+		by, during, has := r.Grown()
+		if v, _ := r.Last(); has && (by > 0 || llamacpp.Step(v) <= 1) { // one that is rounded stands still for a while
+			n, over, ok = n+by, max(over, during), true
+		}
+	}
+	return n, over, ok
 }
 
 // waitedThroughout reports whether requests of an engine waited at the first sight and at the last.

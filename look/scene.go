@@ -42,6 +42,8 @@ type Scene struct {
 	outdone []*adapter.Reading // that say again under another name what better ones say
 
 	invalid map[*adapter.Reading]string // readings that are no evidence, and why
+	asked   int64                       // up to when a Prometheus was asked for its history (Unix ns); 0 = none was
+	silent  []string                    // targets of engines that are not seen any more
 	gpus    []*device                   // whom readings of GPUs are about, once they have been gathered
 	engines []adapter.Who               // without ranks, likewise
 	indexed *index                      // of Readings, likewise

@@ -20,7 +20,7 @@ import (
 // counters that begin anew, its first and its last sight. A change lies between two looks ([ledger.Change].After and At); both are 0 where the
 // looks have an order and no time. The same tracks give the same changes, under the same ids.
 func ChangesOf(tracks []*adapter.Track) []ledger.Change {
-	w := seen{aspects: map[aspect][]sight{}, starts: map[string][]*adapter.Track{}, counters: map[string][]*adapter.Track{}, adapters: map[string][]*adapter.Track{},
+	w := seen{aspects: map[aspect][]sight{}, starts: map[string][]*adapter.Track{}, counters: map[string][]*adapter.Reading{}, adapters: map[string][]*adapter.Track{},
 		driver: map[string]string{}, often: map[string]bool{}, first: map[string]int64{}, last: map[string]int64{}}
 	for _, t := range tracks {
 		w.take(t)
@@ -51,12 +51,12 @@ func inOrder(all []ledger.Change) {
 // seen is what was seen of targets, look by look.
 type seen struct {
 	aspects  map[aspect][]sight
-	starts   map[string][]*adapter.Track // process_start_time_seconds, by target
-	counters map[string][]*adapter.Track // of engines and gateways, by target
-	adapters map[string][]*adapter.Track // that tell which adapters are in use, by target
-	driver   map[string]string           // of a target, the family by which its drivers are looked at: every family has the label
-	often    map[string]bool             // targets that were looked at more than patience times
-	first    map[string]int64            // of what is understood, by target
+	starts   map[string][]*adapter.Track   // process_start_time_seconds, by target
+	counters map[string][]*adapter.Reading // of engines and gateways, by target
+	adapters map[string][]*adapter.Track   // that tell which adapters are in use, by target
+	driver   map[string]string             // of a target, the family by which its drivers are looked at: every family has the label
+	often    map[string]bool               // targets that were looked at more than patience times
+	first    map[string]int64              // of what is understood, by target
 	last     map[string]int64
 	looks    []int64 // of the target that was looked at most often
 }
@@ -122,7 +122,7 @@ func (w *seen) take(t *adapter.Track) {
 				w.watch(t, "request.running", exposition.Labels{{Name: "engine", Value: who.Rank}, {Name: "served_model", Value: who.Model}})
 			}
 		case m.Signal.Kind == signals.Counter && m.Signal.Scope != signals.OfDevice && !t.Rate:
-			w.counters[t.Target] = append(w.counters[t.Target], t)
+			w.counters[t.Target] = append(w.counters[t.Target], &adapter.Reading{Track: *t, Signal: m.Signal, Native: m.Native})
 		default:
 			continue
 		}
@@ -289,12 +289,13 @@ func (w *seen) restarts(target string) (out []ledger.Change) {
 	}
 	falls := map[look]look{} // the look at which a counter had fallen: the one before
 	names := map[look]string{}
-	for _, t := range w.counters[target] {
-		for i := 1; i < len(t.Points); i++ {
-			if t.Points[i].Value < t.Points[i-1].Value {
-				now, before := lookOf(t, i), lookOf(t, i-1)
+	for _, c := range w.counters[target] {
+		spans, _ := c.Spans()
+		for k, s := range spans {
+			if k > 0 && s.First.Value < spans[k-1].Last.Value {
+				now, before := lookOf(&c.Track, s.From), lookOf(&c.Track, spans[k-1].To)
 				if old, ok := falls[now]; !ok || before.compare(old) > 0 {
-					falls[now], names[now] = before, t.Family
+					falls[now], names[now] = before, c.Family
 				}
 			}
 		}

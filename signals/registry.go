@@ -3,7 +3,7 @@
 package signals
 
 var registry = []Signal{
-	{Name: "request.running", Kind: "gauge", Unit: "{request}", Scope: "engine", Path: "request", Part: "", Owner: "serving", Question: "How many sequences share each iteration?", Keep: "rollup", Series: 4096, Add: "sum", From: []Native{
+	{Name: "request.running", Kind: "gauge", Unit: "{request}", Scope: "engine", Path: "request", Part: "", Owner: "serving", Question: "How many sequences share each iteration?", Keep: "rollup", Series: 4096, Add: "sum", Range: &Range{0, 1e+09}, From: []Native{
 		{Producer: "dynamo", Name: "dynamo_frontend_inflight_requests", Times: 1},
 		{Producer: "dynamo", Name: "dynamo_frontend_active_requests", Times: 1, Note: "whole life in the front end, the queue included"},
 		{Producer: "envoy", Name: "envoy_http_downstream_rq_active", Times: 1},
@@ -20,7 +20,7 @@ var registry = []Signal{
 		{Producer: "trtllm", Name: "numActiveRequests", Times: 1},
 		{Producer: "vllm", Name: "vllm:num_requests_running", Times: 1},
 	}},
-	{Name: "request.waiting", Kind: "gauge", Unit: "{request}", Scope: "engine", Path: "request", Part: "queue", Owner: "serving", Question: "Who is not admitted, and how many?", Keep: "rollup", Series: 4096, Add: "sum", From: []Native{
+	{Name: "request.waiting", Kind: "gauge", Unit: "{request}", Scope: "engine", Path: "request", Part: "queue", Owner: "serving", Question: "Who is not admitted, and how many?", Keep: "rollup", Series: 4096, Add: "sum", Range: &Range{0, 1e+09}, From: []Native{
 		{Producer: "dynamo", Name: "dynamo_frontend_router_queue_pending_requests", Times: 1},
 		{Producer: "dynamo", Name: "dynamo_frontend_queued_requests", Times: 1},
 		{Producer: "epp", Name: "inference_extension_flow_control_queue_size", Times: 1, Until: "0.9"},
@@ -198,7 +198,7 @@ var registry = []Signal{
 		{Producer: "tgi", Name: "tgi_request_generated_tokens", Times: 1},
 		{Producer: "vllm", Name: "vllm:request_generation_tokens", Times: 1},
 	}},
-	{Name: "kv.usage", Kind: "gauge", Unit: "1", Scope: "engine", Path: "gpu", Part: "queue", Owner: "serving", Question: "How full is the KV cache?", Keep: "rollup", Series: 4096, Add: "none", From: []Native{
+	{Name: "kv.usage", Kind: "gauge", Unit: "1", Scope: "engine", Path: "gpu", Part: "queue", Owner: "serving", Question: "How full is the KV cache?", Keep: "rollup", Series: 4096, Add: "none", Range: &Range{0, 1.05}, From: []Native{
 		{Producer: "dynamo", Name: "dynamo_component_gpu_cache_usage_percent", Times: 1},
 		{Producer: "epp", Name: "inference_pool_average_kv_cache_utilization", Times: 1, Until: "0.9", Note: "a mean over endpoints hides the full one"},
 		{Producer: "epp", Name: "llm_d_epp_average_kv_cache_utilization", Times: 1, Note: "a mean over endpoints hides the full one"},
@@ -260,6 +260,9 @@ var registry = []Signal{
 	}},
 	{Name: "request.mean_time_per_token", Kind: "histogram", Unit: "s", Scope: "engine", Path: "token", Part: "", Owner: "serving", Question: "(none; the prefill is in it, so it is no time per output token)", Keep: "detail", Series: 1024, Add: "sum", From: []Native{
 		{Producer: "tgi", Name: "tgi_request_mean_time_per_token_duration", Times: 1, Note: "inference time divided by tokens, prefill included"},
+	}},
+	{Name: "iteration.count", Kind: "counter", Unit: "{iteration}", Scope: "engine", Path: "token", Part: "", Owner: "serving", Question: "Does the engine still work, whatever is counted only when a request ends?", Keep: "rollup", Series: 1024, Add: "sum", From: []Native{
+		{Producer: "llamacpp", Name: "llamacpp:n_decode_total", Times: 1},
 	}},
 	{Name: "batch.forward_time", Kind: "histogram", Unit: "s", Scope: "engine", Path: "token", Part: "decode", Owner: "serving", Question: "How long is one step of a batch?", Keep: "rollup", Series: 1024, Add: "sum", From: []Native{
 		{Producer: "tgi", Name: "tgi_batch_forward_duration", Times: 1, Note: "by method"},

@@ -4,6 +4,7 @@ package dialects
 import (
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/whylate/whylate/adapter"
 	"github.com/whylate/whylate/adapter/amd"
@@ -20,6 +21,7 @@ import (
 	"github.com/whylate/whylate/adapter/triton"
 	"github.com/whylate/whylate/adapter/trtllm"
 	"github.com/whylate/whylate/adapter/vllm"
+	"github.com/whylate/whylate/exposition"
 	"github.com/whylate/whylate/signals"
 )
 
@@ -39,6 +41,22 @@ func Of(family string) *adapter.Adapter {
 		}
 	}
 	return nil
+}
+
+// coloned are the producers that set their names apart with a colon.
+var coloned = []string{"vllm", "sglang", "llamacpp", "lmdeploy"}
+
+// Spelt is a family's name as its producer writes it: whoever passes metrics on may write vllm_x for vllm:x.
+func Spelt(family string) string {
+	for _, p := range coloned {
+		if rest, ok := strings.CutPrefix(family, p+"_"); ok {
+			base, _ := exposition.Split(p + ":" + rest)
+			if len(signals.Named(p, p+":"+rest)) > 0 || len(signals.Named(p, base)) > 0 {
+				return p + ":" + rest
+			}
+		}
+	}
+	return family
 }
 
 // IsGateway reports whether somebody stands before engines.

@@ -8,11 +8,14 @@ import (
 	"github.com/whylate/whylate/signals"
 )
 
-// Metrics understands both. Older servers have no prefix; a model called "undefined" is one that the server does not know.
+// Metrics understands both. Older servers have no prefix, which others use too, but always labels of their own; a model called "undefined" is one that the server does not know.
 var Metrics = adapter.Adapter{
 	Producer: "trtllm",
 	Owns: func(family string) bool {
 		return strings.HasPrefix(family, "trtllm_") || strings.HasPrefix(family, "trtllm:") || len(signals.Named("trtllm", family)) > 0
+	},
+	Twin: func(t *adapter.Track) bool {
+		return !strings.HasPrefix(t.Family, "trtllm") && strings.Contains(t.Family, "_") && t.Labels.Get("model_name") == "" && t.Labels.Get("engine_type") == ""
 	},
 	Who: func(t *adapter.Track, w *adapter.Who) {
 		if w.Model = t.Labels.Get("model_name"); w.Model == "undefined" {

@@ -98,21 +98,22 @@ const devices = "samples of GPUs are time series; the log has them until then (d
 
 // notSealed are the types and fields of the ledger that no period has, each with the reason.
 var notSealed = map[string]string{
-	"Book":           "what one process has at hand, no fact of its own",
-	"Source":         "about who sends at present; what was lost of it is a gap",
-	"Beat":           "about the present moment",
-	"Device":         devices,
-	"DeviceID":       devices,
-	"DeviceSignal":   devices,
-	"DeviceProcess":  devices,
-	"DeviceHold":     devices,
-	"DeviceError":    devices,
-	"Engine.Base":    "a slice's sums begin at zero: only differences are asked for",
-	"Engine.BaseEnd": "of a slice it is where its first tile begins",
-	"Engine.Firsts":  "comes beside the engine, of the whole incarnation: Slice.Firsts",
-	"Engine.Began":   "comes beside the engine, of the whole incarnation: Slice.Began",
-	"Engine.Host":    "joins engines that run with what is scraped of them",
-	"Engine.PID":     "as Engine.Host",
+	"Book":                 "what one process has at hand, no fact of its own",
+	"Source":               "about who sends at present; what was lost of it is a gap",
+	"Beat":                 "about the present moment",
+	"Device":               devices,
+	"DeviceID":             devices,
+	"DeviceSignal":         devices,
+	"DeviceProcess":        devices,
+	"DeviceHold":           devices,
+	"DeviceError":          devices,
+	"Engine.Base":          "a slice's sums begin at zero: only differences are asked for",
+	"Engine.BaseEnd":       "of a slice it is where its first tile begins",
+	"Engine.Firsts":        "comes beside the engine, of the whole incarnation: Slice.Firsts",
+	"Engine.Began":         "comes beside the engine, of the whole incarnation: Slice.Began",
+	"Sequence.BlockHashes": "read from a recording where somebody asks for them; raw hashes are not kept",
+	"Engine.Host":          "joins engines that run with what is scraped of them",
+	"Engine.PID":           "as Engine.Host",
 }
 
 // everyFact: whatever the ledger can say is sealed and comes back, or is listed in notSealed. A new field of the ledger fails here until it has

@@ -8,19 +8,17 @@ import (
 	"strings"
 	"time"
 
-	"go.opentelemetry.io/collector/pdata/pcommon"
-	"go.opentelemetry.io/collector/pdata/ptrace"
-
 	"github.com/whylate/whylate/wire"
 )
 
 // exporter makes the spans of one process and gives them away as export requests, as an SDK's batch processor does: when there are enough,
 // and when time has passed.
 type exporter struct {
-	put    func(export []byte)
-	traces ptrace.Traces
-	spans  ptrace.SpanSlice
-	since  int64 // Unix ns, of the first span that waits
+	put      func(export []byte)
+	resource resource
+	scope    scope
+	spans    []*span
+	since    int64 // Unix ns, of the first span that waits
 }
 
 const (
@@ -28,46 +26,42 @@ const (
 	exportAfter = 5 * time.Second
 )
 
-func newExporter(service, scope string, resource [][2]string, put func([]byte)) *exporter {
-	x := &exporter{put: put, traces: ptrace.NewTraces()}
-	rs := x.traces.ResourceSpans().AppendEmpty()
-	rs.Resource().Attributes().PutStr("service.name", service)
-	for _, r := range resource {
-		rs.Resource().Attributes().PutStr(r[0], r[1])
+func newExporter(service, name string, about [][2]string, put func([]byte)) *exporter {
+	x := &exporter{put: put, scope: scope{name}}
+	x.resource.Attributes.str("service.name", service)
+	for _, r := range about {
+		x.resource.Attributes.str(r[0], r[1])
 	}
-	ss := rs.ScopeSpans().AppendEmpty()
-	ss.Scope().SetName(scope)
-	x.spans = ss.Spans()
 	return x
 }
 
 // span begins a span that is exported when it is full.
-func (x *exporter) span(at int64) ptrace.Span {
+func (x *exporter) span(at int64) *span {
 	x.tick(at)
-	if x.spans.Len() == 0 {
+	if len(x.spans) == 0 {
 		x.since = at
 	}
-	return x.spans.AppendEmpty()
+	s := &span{}
+	x.spans = append(x.spans, s)
+	return s
 }
 
 // tick exports what waits, if it is time.
 func (x *exporter) tick(at int64) {
-	if n := x.spans.Len(); n >= mostSpans || n > 0 && at-x.since >= int64(exportAfter) {
+	if n := len(x.spans); n >= mostSpans || n > 0 && at-x.since >= int64(exportAfter) {
 		x.flush()
 	}
 }
 
 // flush exports what waits.
 func (x *exporter) flush() {
-	if x.spans.Len() == 0 {
+	if len(x.spans) == 0 {
 		return
 	}
-	text, err := (&ptrace.JSONMarshaler{}).MarshalTraces(x.traces)
-	if err != nil { // of a tree that was built here
-		panic(err)
-	}
-	x.put(append(text, '\n'))
-	x.spans.RemoveIf(func(ptrace.Span) bool { return true })
+	e := export{[]resourceSpans{{x.resource, []scopeSpans{{x.scope, x.spans}}}}}
+	x.put(e.line())
+	clear(x.spans)
+	x.spans = x.spans[:0]
 }
 
 // requests are the spans llm_request of a front end: one for each sequence whose final output has passed, made at its end.
@@ -88,27 +82,27 @@ func (r *requests) state(_ *engine, at int64, _ *state) { r.tick(at) }
 func (r *requests) ended(q *sequence, at int64) {
 	s := r.span(at)
 	trace, parent := parents(q.exchange)
-	s.SetTraceID(trace.or(q.id))
-	s.SetParentSpanID(parent)
-	s.SetSpanID(spanID("llm_request " + q.engine.hello.Engine.Incarnation + " " + q.id))
-	s.SetName("llm_request")
-	s.SetKind(ptrace.SpanKindServer)
-	s.SetStartTimestamp(pcommon.Timestamp(q.arrival * 1e9))
-	s.SetEndTimestamp(pcommon.Timestamp(at))
-	a := s.Attributes()
-	a.PutDouble("gen_ai.latency.time_to_first_token", q.firstReceipt-q.arrival)
-	a.PutDouble("gen_ai.latency.e2e", q.receipt-q.arrival)
-	a.PutDouble("gen_ai.latency.time_in_queue", q.scheduled-q.queued)
-	a.PutInt("gen_ai.usage.prompt_tokens", int64(q.prompt))
-	a.PutInt("gen_ai.usage.completion_tokens", int64(q.output))
-	a.PutDouble("gen_ai.latency.time_in_model_prefill", q.firstAt-q.scheduled)
-	a.PutDouble("gen_ai.latency.time_in_model_decode", q.lastAt-q.firstAt)
-	a.PutDouble("gen_ai.latency.time_in_model_inference", q.lastAt-q.scheduled)
-	a.PutStr("gen_ai.request.id", q.external)
+	s.TraceID = trace.or(q.id)
+	s.Parent = parent
+	s.SpanID = spanOf("llm_request " + q.engine.hello.Engine.Incarnation + " " + q.id)
+	s.Name = "llm_request"
+	s.Kind = kindServer
+	s.Start = unixNano(q.arrival * 1e9)
+	s.End = unixNano(at)
+	a := &s.Attributes
+	a.double("gen_ai.latency.time_to_first_token", q.firstReceipt-q.arrival)
+	a.double("gen_ai.latency.e2e", q.receipt-q.arrival)
+	a.double("gen_ai.latency.time_in_queue", q.scheduled-q.queued)
+	a.number("gen_ai.usage.prompt_tokens", int64(q.prompt))
+	a.number("gen_ai.usage.completion_tokens", int64(q.output))
+	a.double("gen_ai.latency.time_in_model_prefill", q.firstAt-q.scheduled)
+	a.double("gen_ai.latency.time_in_model_decode", q.lastAt-q.firstAt)
+	a.double("gen_ai.latency.time_in_model_inference", q.lastAt-q.scheduled)
+	a.str("gen_ai.request.id", q.external)
 	if q.most > 0 {
-		a.PutInt("gen_ai.request.max_tokens", int64(q.most))
+		a.number("gen_ai.request.max_tokens", int64(q.most))
 	}
-	a.PutInt("gen_ai.request.n", 1) // of each child, too
+	a.number("gen_ai.request.n", 1) // of each child, too
 }
 
 // calls are the spans of a client or a gateway: one for each of its requests.
@@ -126,64 +120,61 @@ func (c *calls) seen(at int64, offset int64, m *wire.Client) {
 	s := c.span(at)
 	traceparent := exchange{traceparent: m.Traceparent}
 	trace, own := parents(&traceparent)
-	s.SetTraceID(trace.or(m.RequestID))
-	if own.IsEmpty() {
-		own = spanID(fmt.Sprintf("client %s %d", m.RequestID, m.Attempt))
+	s.TraceID = trace.or(m.RequestID)
+	if own == (spanID{}) {
+		own = spanOf(fmt.Sprintf("client %s %d", m.RequestID, m.Attempt))
 	}
-	s.SetSpanID(own)
-	s.SetName(strings.TrimSpace("text_completion " + c.model()))
-	s.SetKind(ptrace.SpanKindClient)
-	s.SetStartTimestamp(pcommon.Timestamp(m.Time + offset))
-	s.SetEndTimestamp(pcommon.Timestamp(m.End + offset))
-	a := s.Attributes()
-	a.PutStr("gen_ai.operation.name", "text_completion")
-	a.PutStr("gen_ai.provider.name", "vllm")
-	a.PutStr("gen_ai.request.model", c.model())
-	a.PutBool("gen_ai.request.stream", true)
+	s.SpanID = own
+	s.Name = strings.TrimSpace("text_completion " + c.model())
+	s.Kind = kindClient
+	s.Start = unixNano(m.Time + offset)
+	s.End = unixNano(m.End + offset)
+	a := &s.Attributes
+	a.str("gen_ai.operation.name", "text_completion")
+	a.str("gen_ai.provider.name", "vllm")
+	a.str("gen_ai.request.model", c.model())
+	a.flag("gen_ai.request.stream", true)
 	if m.ResponseID != "" {
-		a.PutStr("gen_ai.response.id", m.ResponseID)
+		a.str("gen_ai.response.id", m.ResponseID)
 	}
-	a.PutInt("gen_ai.usage.input_tokens", int64(m.Prompt))
-	a.PutInt("gen_ai.usage.output_tokens", int64(m.Output))
+	a.number("gen_ai.usage.input_tokens", int64(m.Prompt))
+	a.number("gen_ai.usage.output_tokens", int64(m.Output))
 	if m.First > 0 {
-		a.PutDouble("gen_ai.response.time_to_first_chunk", float64(m.First-m.Time)/1e9)
+		a.double("gen_ai.response.time_to_first_chunk", float64(m.First-m.Time)/1e9)
 	}
 	if m.Status > 0 {
-		a.PutInt("http.response.status_code", int64(m.Status))
+		a.number("http.response.status_code", int64(m.Status))
 	}
 	if m.Attempt > 1 {
-		a.PutInt("http.request.resend_count", int64(m.Attempt)-1)
+		a.number("http.request.resend_count", int64(m.Attempt)-1)
 	}
 	if failed := failure[m.Outcome]; failed != "" {
-		a.PutStr("error.type", failed)
-		s.Status().SetCode(ptrace.StatusCodeError)
+		a.str("error.type", failed)
+		s.Status.Code = statusError
 	}
 }
 
 // failure is the type of error of an outcome.
 var failure = map[wire.Outcome]string{wire.OutcomeHTTPError: "http_error", wire.OutcomeConnectionError: "connection_error", wire.OutcomeCancelled: "cancelled", wire.OutcomeTimeout: "timeout"}
 
-// traceID is one of a traceparent, zero where there is none.
-type traceID pcommon.TraceID
-
 // or is the id, or where it is zero one that belongs to a name.
-func (t traceID) or(name string) pcommon.TraceID {
-	if id := pcommon.TraceID(t); !id.IsEmpty() {
-		return id
+func (t traceID) or(name string) traceID {
+	if t != (traceID{}) {
+		return t
 	}
 	sum := sha256.Sum256([]byte("trace " + name))
-	return pcommon.TraceID(sum[:16])
+	return traceID(sum[:16])
 }
 
-// spanID is one that belongs to a name: the same run has the same ids.
-func spanID(name string) (id pcommon.SpanID) {
+// spanOf is an id that belongs to a name: the same run has the same ids.
+func spanOf(name string) (id spanID) {
 	sum := sha256.Sum256([]byte("span " + name))
 	binary.BigEndian.PutUint64(id[:], binary.BigEndian.Uint64(sum[:])|1)
 	return id
 }
 
 // parents are the ids of a request's traceparent: 00-<32 hex digits>-<16 hex digits>-<2>.
-func parents(x *exchange) (trace traceID, parent pcommon.SpanID) {
+func parents(x *exchange) (t traceID, p spanID) {
 	if x == nil {
 		return
 	}
@@ -191,13 +182,9 @@ func parents(x *exchange) (trace traceID, parent pcommon.SpanID) {
 	if len(fields) != 4 || len(fields[1]) != 32 || len(fields[2]) != 16 {
 		return
 	}
-	var t traceID
-	var p pcommon.SpanID
-	if _, err := hex.Decode(t[:], []byte(fields[1])); err != nil {
-		return
-	}
-	if _, err := hex.Decode(p[:], []byte(fields[2])); err != nil {
-		return
+	_, err := hex.Decode(t[:], []byte(fields[1]))
+	if _, also := hex.Decode(p[:], []byte(fields[2])); err != nil || also != nil {
+		return traceID{}, spanID{}
 	}
 	return t, p
 }

@@ -34,7 +34,7 @@ func spansOf(t *testing.T, exports []byte, key func(s ptrace.Span) string) map[s
 	return out
 }
 
-func attribute(s ptrace.Span, name string) string {
+func attributeOf(s ptrace.Span, name string) string {
 	v, _ := s.Attributes().Get(name)
 	return v.AsString()
 }
@@ -58,7 +58,7 @@ func TestSpansAreTheEngines(t *testing.T) {
 			x.flush()
 			// Children of one request have one id: their times tell them apart.
 			key := func(s ptrace.Span) string {
-				return attribute(s, "gen_ai.request.id") + " " + attribute(s, "gen_ai.latency.time_in_model_decode")
+				return attributeOf(s, "gen_ai.request.id") + " " + attributeOf(s, "gen_ai.latency.time_in_model_decode")
 			}
 			want, got := spansOf(t, r.files["otlp/vllm-0.jsonl"], key), spansOf(t, exports, key)
 			if len(want) == 0 || len(got) != len(want) {

@@ -65,7 +65,10 @@ func (s *sink) keep(_ context.Context, spans []genai.Span) error {
 
 func (s *sink) sinks(b *book) Sinks {
 	return Sinks{Spans: s.keep, Metrics: taken{b},
-		Logs: func(_ context.Context, r []otlp.LogRecord) ([]otlp.LogRecord, error) { s.logs = append(s.logs, r...); return r, nil },
+		Logs: func(_ context.Context, r []otlp.LogRecord) ([]otlp.LogRecord, error) {
+			s.logs = append(s.logs, r...)
+			return r, nil
+		},
 		Console: func(_ *otlp.Origin, _ int64, line []byte) bool {
 			s.lines = append(s.lines, string(line))
 			return strings.HasPrefix(string(line), "INFO")

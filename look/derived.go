@@ -23,6 +23,7 @@ type Derived struct {
 
 // derivations are how derived signals are computed, of one engine each.
 var derivations = map[string]func(*Scene, adapter.Who) (Derived, bool){
+	"gpu.memory_bandwidth":         memoryBandwidth,
 	"gpu.output_per_active_second": outputPerActiveSecond,
 	"kv.cache_value":               cacheValue,
 	"kv.pages_used":                pagesUsed,

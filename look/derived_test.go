@@ -18,6 +18,8 @@ vllm:cache_config_info{block_size="16",num_gpu_blocks="1000"} 1
 vllm:generation_tokens_total{model_name="m"} TOKENS
 vllm:prompt_tokens_total{model_name="m"} PROMPT
 vllm:prompt_tokens_by_source_total{model_name="m",source="local_compute"} COMPUTED
+DCGM_FI_PROF_DRAM_ACTIVE{gpu="0",UUID="GPU-a",Hostname="n",modelName="NVIDIA H200"} 0.5
+DCGM_FI_PROF_DRAM_ACTIVE{gpu="1",UUID="GPU-b",Hostname="n",modelName="NVIDIA H200"} 0.25
 DCGM_FI_PROF_SM_ACTIVE{gpu="0",UUID="GPU-a",Hostname="n"} 0.5
 DCGM_FI_PROF_SM_ACTIVE{gpu="1",UUID="GPU-b",Hostname="n"} 0.25
 `) + ttft
@@ -38,6 +40,7 @@ DCGM_FI_PROF_SM_ACTIVE{gpu="1",UUID="GPU-b",Hostname="n"} 0.25
 		got[d.Signal] = d
 	}
 	for signal, want := range map[string][2]float64{
+		"gpu.memory_bandwidth":         {0, 3.6e12},  // (0.5 + 0.25) × 4.8 TB/s
 		"gpu.output_per_active_second": {200, 200},   // 9,000 tokens / ((0.5 + 0.25) × 60 s)
 		"kv.cache_value":               {0.75, 0.75}, // 1 − 2,000 / 8,000
 		"kv.pages_used":                {250, 250},   // 0.25 × 1,000

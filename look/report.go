@@ -13,19 +13,20 @@ import (
 
 // Report is what a look shows: what is there, the four paths, what is certain, and what to do next.
 type Report struct {
-	Recorded *Recorded   `json:"recorded,omitempty"` // of the whylate server that was asked
-	Found    []Found     `json:"found"`
-	Bundles  []Bundled   `json:"bundles,omitempty"`
-	Captured *Captured   `json:"captured,omitempty"` // what captures hold
-	Paths    []PathState `json:"paths"`
-	Derived  []Derived   `json:"derived,omitempty"` // signals that are computed from others, of each engine
-	Facts    []Fact      `json:"facts"`
-	Changed  []Changed   `json:"changed,omitempty"` // in the time that was looked at
-	Traces   *genai.View `json:"traces,omitempty"`  // model calls, and where the time of each went
-	Logs     []LogReport `json:"logs,omitempty"`
-	Read     []Source    `json:"read"`               // every input, what it was taken for, and what of it could not be taken
-	Problems []string    `json:"problems,omitempty"` // the latter, of all
-	Next     string      `json:"next"`
+	Recorded   *Recorded   `json:"recorded,omitempty"` // of the whylate server that was asked
+	Found      []Found     `json:"found"`
+	Bundles    []Bundled   `json:"bundles,omitempty"`
+	Captured   *Captured   `json:"captured,omitempty"` // what captures hold
+	Paths      []PathState `json:"paths"`
+	Derived    []Derived   `json:"derived,omitempty"`     // signals that are computed from others, of each engine
+	NotDerived []string    `json:"not_derived,omitempty"` // what cannot be computed of a device, and why
+	Facts      []Fact      `json:"facts"`
+	Changed    []Changed   `json:"changed,omitempty"` // in the time that was looked at
+	Traces     *genai.View `json:"traces,omitempty"`  // model calls, and where the time of each went
+	Logs       []LogReport `json:"logs,omitempty"`
+	Read       []Source    `json:"read"`               // every input, what it was taken for, and what of it could not be taken
+	Problems   []string    `json:"problems,omitempty"` // the latter, of all
+	Next       string      `json:"next"`
 }
 
 // Nothing reports whether nobody was recognised, and nothing was found.
@@ -47,7 +48,7 @@ type Found struct {
 func Judge(s *Scene) *Report {
 	r := &Report{Recorded: s.Recorded, Found: found(s), Bundles: bundled(s), Captured: inCaptures(s), Facts: judge(s), Traces: s.Traces, Read: append([]Source{}, s.Sources...)}
 	offerWaits(s)
-	r.Changed, r.Derived = changesIn(s), derivedIn(s)
+	r.Changed, r.Derived, r.NotDerived = changesIn(s), derivedIn(s), notDerived(s)
 	r.Paths = paths(s, r.Facts)
 	for _, src := range s.Sources {
 		for _, p := range src.Problems {

@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"regexp"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -62,7 +63,7 @@ func TestWatchesAnEngine(t *testing.T) {
 // A Prometheus has the history already: its histograms come series by series.
 func TestReadsAPrometheus(t *testing.T) {
 	c := &clock{time.Unix(1e9, 0)}
-	asked := 0
+	var asked atomic.Int64
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		answer := func(data any) { json.NewEncoder(w).Encode(map[string]any{"status": "success", "data": data}) }
 		series := func(labels string, values ...string) map[string]any {
@@ -81,7 +82,7 @@ func TestReadsAPrometheus(t *testing.T) {
 		case "/api/v1/label/__name__/values":
 			answer([]string{"up", "go_info", "vllm:num_requests_running", "vllm:time_to_first_token_seconds_bucket", "vllm:time_to_first_token_seconds_count", "vllm:time_to_first_token_seconds_sum", "vllm:time_to_first_token_seconds_created"})
 		case "/api/v1/query_range":
-			asked++
+			asked.Add(1)
 			name := regexp.MustCompile(`"([^"]+)"`).FindStringSubmatch(r.FormValue("query"))[1]
 			var result []map[string]any
 			switch name {
@@ -107,8 +108,8 @@ func TestReadsAPrometheus(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := text(t, inputs)
-	if asked != 4 || !strings.Contains(got, "4 running (m on pod-1:8000)") || !strings.Contains(got, "TTFT p99 500 ms to 1.00 s, mean 800 ms, n 20 in 60.0 s (m on pod-1:8000)") {
-		t.Errorf("%d queries: %s", asked, got)
+	if asked.Load() != 4 || !strings.Contains(got, "4 running (m on pod-1:8000)") || !strings.Contains(got, "TTFT p99 500 ms to 1.00 s, mean 800 ms, n 20 in 60.0 s (m on pod-1:8000)") {
+		t.Errorf("%d queries: %s", asked.Load(), got)
 	}
 }
 

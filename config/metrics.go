@@ -43,7 +43,7 @@ var metricsKeys = []Key{
 		Doc: "How long registered signals are kept, a point a minute: a year and a month, so that the same week of last year can be compared."},
 	{Name: "metrics.max_bytes", kind: size, Default: "20GiB", For: Server, field: func(c *Config) any { return &c.Metrics.MaxBytes },
 		Doc: "How much `metrics.retention.detail` may take on disk, its log aside. Above it the oldest is dropped. 0 is any."},
-	{Name: "metrics.out_of_order", kind: duration, Default: "10m", Most: "24h", For: Server, field: func(c *Config) any { return &c.Metrics.OutOfOrder },
+	{Name: "metrics.out_of_order", kind: duration, Default: "10m", Least: "1m", Most: "24h", For: Server, field: func(c *Config) any { return &c.Metrics.OutOfOrder },
 		Doc: "How much older than the newest sample of its series one may be, as it comes with OTLP and remote write. Longer: more memory."},
 	{Name: "metrics.budget.series", kind: count, Default: "500000", Least: "1000", Most: "50000000", For: Server, field: func(c *Config) any { return &c.Metrics.Series },
 		Doc: "How many series there may be in memory. A million takes 1 to 2 GB."},

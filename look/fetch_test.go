@@ -63,7 +63,7 @@ func TestWatchesAnEngine(t *testing.T) {
 // A Prometheus has the history already: its histograms come series by series.
 func TestReadsAPrometheus(t *testing.T) {
 	c := &clock{time.Unix(1e9, 0)}
-	var asked atomic.Int32
+	var asked atomic.Int64
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		answer := func(data any) { json.NewEncoder(w).Encode(map[string]any{"status": "success", "data": data}) }
 		series := func(labels string, values ...string) map[string]any {

@@ -125,13 +125,13 @@ func (w *World) newEngine(s *Server, rank int, k *Rank, devices []*Device) (*Eng
 		}
 		e.devices = append(e.devices, d)
 	}
-	for _, d := range e.devices {
-		d.user = h.PID
-	}
 	if len(e.devices) > 0 {
 		h.Role, h.Thread, h.Capabilities, h.PID = "worker", "steps", map[string]bool{"steps": true}, s.machine.process()
 		if e.worker, err = w.open(s.machine, h); err != nil {
 			return nil, err
+		}
+		for _, d := range e.devices {
+			d.user = h.PID
 		}
 	}
 	e.log.begin(e)

@@ -104,6 +104,15 @@ func TestBooksBalanceInEveryWorld(t *testing.T) {
 			attempts := 0
 			for _, r := range b.Requests {
 				attempts += len(r.Clients)
+				for _, c := range r.Clients {
+					var read int64
+					for _, gap := range c.Gaps {
+						read += int64(gap) * 1000
+					}
+					if read > c.Ended-c.Sent+1000 {
+						t.Errorf("a client that left after %d ns had read for %d", c.Ended-c.Sent, read)
+					}
+				}
 				for _, q := range r.Sequences {
 					if q.Finished == 0 {
 						t.Errorf("sequence %s has no end", q.ID)

@@ -30,17 +30,17 @@ type World struct {
 
 // Summary is what became of a run.
 type Summary struct {
-	Requests   int // of the workload, that were sent
-	Attempts   int
-	Complete   int           // requests
-	TimedOut   int           // attempts
-	HungUp     int           // requests, by the workload's own client
-	Refused    int           // attempts, by a front end
-	Broken     int           // attempts, whose connection broke or came about not at all
-	Unfinished int           // requests, when the run was cut
-	Iterations int           // with tokens, of all engines
-	Tokens     int           // of output, of all engines
-	End        time.Duration // of the last event
+	Requests   int           `json:"requests"` // of the workload, that were sent
+	Attempts   int           `json:"attempts"`
+	Complete   int           `json:"complete"`   // requests
+	TimedOut   int           `json:"timed_out"`  // attempts
+	HungUp     int           `json:"hung_up"`    // requests, by the workload's own client
+	Refused    int           `json:"refused"`    // attempts, by a front end
+	Broken     int           `json:"broken"`     // attempts, whose connection broke or came about not at all
+	Unfinished int           `json:"unfinished"` // requests, when the run was cut
+	Iterations int           `json:"iterations"` // with tokens, of all engines
+	Tokens     int           `json:"tokens"`     // of output, of all engines
+	End        time.Duration `json:"end_ns"`     // of the last event
 }
 
 // begin is when virtual time is 0 unless the configuration says otherwise.

@@ -104,9 +104,17 @@ func (c *simulateCommand) run(ctx context.Context, path string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, in.Close()) }()
-	config.Workload = experiment.Open(in)
+	requests := experiment.Stream(in)
+	if c.preset != "" {
+		p, err := timing.PresetNamed(c.preset)
+		if err != nil {
+			return usageError{err}
+		}
+		requests = workload.Stretch(in, p.Stretch())
+	}
+	config.Workload = experiment.Open(requests)
 	if c.clients > 0 {
-		config.Workload = workload.Closed(in, c.clients, c.think, c.seed)
+		config.Workload = workload.Closed(requests, c.clients, c.think, c.seed)
 	}
 	if _, err := world.New(config); err != nil { // before it costs a file
 		return err
@@ -146,7 +154,7 @@ func (c *simulateCommand) print(s *world.Summary, unit timing.Unit) {
 	if unit == timing.Seconds {
 		fmt.Fprintf(c.e.out, ", %s of simulated time.\n", s.End.Round(time.Millisecond))
 	} else {
-		fmt.Fprintf(c.e.out, ". Its times are reckoned from data sheets: only quotients of them mean anything.\n")
+		fmt.Fprintf(c.e.out, ". Its times are reckoned from data sheets: 1 s stands for a decode iteration of one\nsequence, and only quotients mean anything. The workload's times were stretched accordingly; --timeout, --think and --for are in this unit.\n")
 	}
 	fmt.Fprintf(c.e.out, "written: %s; 'whylate requests --from %s' lists them\n", c.path, c.path)
 }

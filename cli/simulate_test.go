@@ -145,3 +145,14 @@ func TestWhatif(t *testing.T) {
 		}
 	}
 }
+
+// Times from data sheets are no seconds, and every answer about them says so.
+func TestPresetsAnswerInRatios(t *testing.T) {
+	path, out := simulated(t, "--preset", "h100-8b")
+	if !strings.Contains(out, "only quotients mean anything") {
+		t.Error(out)
+	}
+	if _, out, _ = run(t, "explain", "first", "--from", path); !strings.Contains(strings.Join(strings.Fields(out), " "), "no duration is in seconds, only quotients mean anything") {
+		t.Error(out)
+	}
+}

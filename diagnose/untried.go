@@ -13,6 +13,7 @@ func Untried(e *ledger.Engine) []string {
 	connector, _ := e.Settings["kv_connector"].(string)
 	rust, _ := e.Settings["rust_frontend"].(bool)
 	async, _ := e.Settings["async_scheduling"].(bool)
+	ratios, _ := e.Settings["simulated_time"].(string)
 	const driven = " (only the scheduler's classes were driven, without a model)"
 	var out []string
 	for _, m := range []struct {
@@ -24,6 +25,7 @@ func Untried(e *ledger.Engine) []string {
 		{parallel("pipeline_parallel_size"), "pipeline parallelism"},
 		{parallel("tensor_parallel_size") || parallel("decode_context_parallel_size"), "several ranks to one scheduler"},
 		{connector != "", "a KV connector (" + connector + ")"},
+		{ratios != "", "a simulation whose times are reckoned from data sheets: no duration is in seconds, only quotients mean anything"},
 		{rust, "the Rust front end, which the probe does not see"},
 	} {
 		if m.on {

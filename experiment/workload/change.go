@@ -71,6 +71,15 @@ func Speed(s experiment.Stream, factor float64) experiment.Stream {
 	}}
 }
 
+// Stretch multiplies all times, a client's patience among them.
+func Stretch(s experiment.Stream, factor float64) experiment.Stream {
+	times := func(d time.Duration) time.Duration { return time.Duration(min(float64(d)*factor, 1<<61)) }
+	return &changed{s, func(r *experiment.Request) (bool, error) {
+		r.At, r.CancelAfter = times(r.At), times(r.CancelAfter)
+		return true, nil
+	}}
+}
+
 // Shorten multiplies all lengths, at least to 1 token. Runs of prefixes shrink alike wherever they occur, so what was shared
 // stays shared.
 func Shorten(s experiment.Stream, factor float64) experiment.Stream {

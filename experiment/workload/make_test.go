@@ -513,3 +513,10 @@ func TestShow(t *testing.T) {
 		t.Error(s, err)
 	}
 }
+
+func TestStretchMovesTimesAndPatience(t *testing.T) {
+	s := Stretch(experiment.Requests([]experiment.Request{{At: 2 * time.Second, CancelAfter: time.Second, PromptTokens: 1, OutputTokens: 1}}), 200)
+	if r, err := s.Next(); err != nil || r.At != 400*time.Second || r.CancelAfter != 200*time.Second {
+		t.Errorf("%+v %v", r, err)
+	}
+}

@@ -18,9 +18,18 @@ func (p Preset) Model(blocks, blockSize int) (*Roofline, error) {
 	if err := p.Fits(blocks, blockSize); err != nil {
 		return nil, err
 	}
-	one, _ := p.reckon(&Shape{Work: ledger.Work{ledger.WorkIterations: 1, ledger.WorkDecodeSeqs: 1}, Sequences: 1, Tokens: 1}, 1)
-	return &Roofline{p, one}, nil
+	return &Roofline{p, p.one()}, nil
 }
+
+// one is what the data sheets give for the reference, s.
+func (p *Preset) one() float64 {
+	memory, compute := p.reckon(&Shape{Work: ledger.Work{ledger.WorkIterations: 1, ledger.WorkDecodeSeqs: 1}, Sequences: 1, Tokens: 1}, 1)
+	return memory + compute
+}
+
+// Stretch is by how much the times of a workload, which are in seconds, are to be multiplied for a model that calls its reference one: the
+// load is then as heavy as the data sheets have it.
+func (p *Preset) Stretch() float64 { return RatioReference.Seconds() / p.one() }
 
 // Unit is [Ratio].
 func (r *Roofline) Unit() Unit { return Ratio }

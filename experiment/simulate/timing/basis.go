@@ -1,6 +1,7 @@
 package timing
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -31,13 +32,14 @@ const (
 	numFixed    = ledger.NumWork + 2
 )
 
-// launch is how a batch of this shape is launched: by the smallest graph that it fits in.
+// launch is how a batch of this shape is launched: by the smallest graph that it fits in. One without prefill may use those of
+// batches with prefill, too.
 func (b *basis) launch(s *Shape) (mode ledger.GraphMode, padded int) {
 	if len(b.graphs) == 0 || s.Tokens == 0 {
 		return ledger.GraphUnknown, 0
 	}
 	for _, g := range b.graphs {
-		if g.Prefill == (s.Prefills > 0) && g.Size >= s.Tokens {
+		if g.Size >= s.Tokens && (g.Prefill || s.Prefills == 0) {
 			return g.Mode, g.Size
 		}
 	}
@@ -125,7 +127,7 @@ func (b *basis) order() {
 			}
 			return -1
 		}
-		return a.Size - c.Size
+		return cmp.Or(a.Size-c.Size, int(a.Mode)-int(c.Mode))
 	})
 	b.steps = nil
 	for _, g := range b.graphs {

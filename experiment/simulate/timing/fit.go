@@ -29,7 +29,7 @@ type sample struct {
 }
 
 const (
-	rounds = 12
+	rounds = 20
 	reach  = 6 * 1.4826 // in median absolute errors: the Gaussian σ times six
 )
 
@@ -73,9 +73,22 @@ func fit(rows []sample, n int) coefficients {
 				weights[i] = t * t / (y * y * counts[r.class])
 			}
 		}
-		c.per = nonNegative(rows, weights, n)
+		before := c.per
+		if c.per = nonNegative(rows, weights, n); settled(before, c.per) {
+			break
+		}
 	}
 	return c
+}
+
+// settled reports whether no coefficient moved by more than a thousandth.
+func settled(before, after []float64) bool {
+	for i := range after {
+		if math.Abs(after[i]-before[i]) > 1e-3*after[i] {
+			return false
+		}
+	}
+	return true
 }
 
 // nonNegative solves the weighted least-squares problem with all coefficients ≥ 0, by coordinate descent on the normal equations

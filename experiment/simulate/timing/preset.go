@@ -62,8 +62,8 @@ func PresetNamed(name string) (Preset, error) {
 	return Preset{}, fmt.Errorf("timing: preset %.60q: there is none: use %s, or a calibration", name, strings.Join(names, " or "))
 }
 
-// usable is the share of its memory that an engine takes (vLLM's gpu_memory_utilization).
-const usable = 0.9
+// usable is the share of its memory that an engine takes: the default of vLLM 0.32's gpu_memory_utilization.
+const usable = 0.92
 
 // Fits checks that the weights and a KV pool of blocks of blockSize tokens fit in the memory that an engine may use.
 func (p *Preset) Fits(blocks, blockSize int) error {

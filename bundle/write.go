@@ -49,15 +49,12 @@ func WriteDir(dir string, m Manifest, parts []Part) error {
 	if err != nil {
 		return err
 	}
-	if err := os.Mkdir(dir, 0o755); err != nil {
+	d, err := CreateDir(dir)
+	if err != nil {
 		return err
 	}
 	for _, p := range parts {
-		name := filepath.Join(dir, filepath.FromSlash(p.Path))
-		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
-			return err
-		}
-		f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+		f, err := d.Create(p.Path)
 		if err != nil {
 			return err
 		}
@@ -68,15 +65,53 @@ func WriteDir(dir string, m Manifest, parts []Part) error {
 	return nil
 }
 
-// all are the parts and the manifest, by path; a path that a reader would refuse is an error.
-func all(m Manifest, parts []Part) ([]Part, error) {
+// Dir is a bundle that is written as a directory, member by member.
+type Dir struct{ path string }
+
+// CreateDir begins a bundle in a directory that must not be there yet.
+func CreateDir(path string) (*Dir, error) { return &Dir{path}, os.Mkdir(path, 0o755) }
+
+// Create makes a member, which must not be there yet. The caller closes it.
+func (d *Dir) Create(path string) (io.WriteCloser, error) {
+	if why := unsafe(path); why != "" {
+		return nil, fmt.Errorf("bundle member %.200q: %s", path, why)
+	}
+	name := filepath.Join(d.path, filepath.FromSlash(path))
+	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+		return nil, err
+	}
+	return os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+}
+
+// Close writes the manifest: with it the bundle is whole.
+func (d *Dir) Close(m Manifest) error {
+	text, err := m.text()
+	if err != nil {
+		return err
+	}
+	out, err := d.Create(ManifestName)
+	if err != nil {
+		return err
+	}
+	_, err = out.Write(text)
+	return errors.Join(err, out.Close())
+}
+
+// text is the manifest as it is written.
+func (m Manifest) text() ([]byte, error) {
 	m.FormatVersion = FormatVersion
 	m.Engines, m.Clocks = append([]Engine{}, m.Engines...), append([]Clock{}, m.Clocks...) // [] and not null
 	text, err := json.MarshalIndent(m, "", "  ")
+	return append(text, '\n'), err
+}
+
+// all are the parts and the manifest, by path; a path that a reader would refuse is an error.
+func all(m Manifest, parts []Part) ([]Part, error) {
+	text, err := m.text()
 	if err != nil {
 		return nil, err
 	}
-	parts = append(slices.Clone(parts), Text(ManifestName, append(text, '\n')))
+	parts = append(slices.Clone(parts), Text(ManifestName, text))
 	slices.SortFunc(parts, func(a, b Part) int { return strings.Compare(a.Path, b.Path) })
 	files, folders := map[string]bool{}, map[string]bool{}
 	for _, p := range parts {

@@ -3,7 +3,6 @@ package cli
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -155,20 +154,13 @@ func (c *overheadCommand) load(e *env) ([]experiment.Request, error) {
 		}
 		return w, nil
 	}
-	in := io.NopCloser(e.in)
-	if c.workload != "-" {
-		f, err := os.Open(c.workload)
-		if err != nil {
-			return nil, fmt.Errorf("read the workload: %w", err)
-		}
-		in = f
-	}
-	defer in.Close()
-	w, _, err := experiment.Read(in, experiment.ReadOptions{})
+	in := workloadInput{e: e}
+	w, err := in.open(c.workload)
 	if err != nil {
-		return nil, fmt.Errorf("read the workload %s: %w", c.workload, err)
+		return nil, err
 	}
-	return w, nil
+	all, err := experiment.ReadAll(w)
+	return all, errors.Join(err, w.Close())
 }
 
 // prepare makes the directories of a bench that starts servers. What it returns removes those that nobody asked to keep.

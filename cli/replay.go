@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -13,24 +14,30 @@ import (
 
 	"github.com/whylate/whylate/experiment"
 	"github.com/whylate/whylate/experiment/replay"
+	"github.com/whylate/whylate/experiment/workload"
 	"github.com/whylate/whylate/wire"
 )
 
 func (e *env) replay() *cobra.Command {
-	c := replayCommand{}
+	c := replayCommand{in: workloadInput{e: e}}
 	cmd := &cobra.Command{
 		Use:   "replay WORKLOAD",
 		Short: "Send a workload to an engine, and record what its clients see",
-		Long: `Send the requests of a workload (JSONL) to any OpenAI-compatible endpoint, each at its planned time whatever the server does
-(open loop), and record what the client sees of each: when it was sent, when each chunk came, how it ended.
+		Long: `Send the requests of a workload to any OpenAI-compatible endpoint, each at its planned time whatever the server does (open loop),
+and record what the client sees of each: when it was sent, when each chunk came, how it ended. With --clients there are so many
+clients instead, each of which sends its next request when it has its answer and has thought about it (closed loop).
 
 Latencies are given from the planned time as well as from the sending, so that a slow server does not hide its own delay. The
 record lies beside the captures, where 'whylate explain' joins it to what the engine did.
 
-A line of a workload: {"at_ns": 0, "prompt_tokens": 64, "output_tokens": 32}; also prefix, n, logprobs, prompt_logprobs,
-cancel_after_ns, cancel_after_chunks, class, id, traceparent, ignore_eos. WORKLOAD '-' is standard input.`,
+A line of a workload: {"at_ns": 0, "prompt_tokens": 64, "output_tokens": 32}; also prefix, n, priority, logprobs, prompt_logprobs,
+cancel_after_ns, cancel_after_chunks, class, id, traceparent, ignore_eos. Traces of Azure, BurstGPT and Mooncake are played as they
+are; 'whylate workload convert' cuts and shortens them first. A file is checked to its end before anything is sent; WORKLOAD '-'
+is standard input, which is read as it is played.`,
 		Example: `  whylate replay load.jsonl --url http://127.0.0.1:8000 --model tiny
-  whylate replay load.jsonl --url https://llm.example --token-file key --speed 2 --out run/client.wlc`,
+  whylate replay load.jsonl --url https://llm.example --token-file key --speed 2 --out run/client.wlc
+  whylate workload convert azure.csv --first 200 --fit 4096 | whylate replay - --url http://127.0.0.1:8000
+  whylate replay load.jsonl --url http://127.0.0.1:8000 --clients 8 --think 5s`,
 		Args: args(1, 1, "one workload"),
 		RunE: func(cmd *cobra.Command, files []string) error { return c.run(cmd, e, files[0]) },
 	}
@@ -50,7 +57,9 @@ cancel_after_ns, cancel_after_chunks, class, id, traceparent, ignore_eos. WORKLO
 	f.StringVar(&c.tokenFile, "token-file", "", "file with the bearer token")
 	f.StringArrayVar(&c.headers, "header", nil, "one more header, 'Name: value'; may be repeated")
 	f.StringVar(&c.file, "out", "", "capture to write; default: replay-<time>.wlc in $WHYLATE_DATA_DIR")
-	f.BoolVar(&c.skipBad, "skip-bad", false, "leave out lines that cannot be read, and count them")
+	f.IntVar(&c.clients, "clients", 0, "let so many clients share the requests, each waiting for its answer before it sends the next; the times of the workload do not count")
+	f.DurationVar(&c.think, "think", 0, "mean time from an answer to the client's next request (exponentially distributed); needs --clients")
+	c.in.flags(cmd)
 	c.out.flags(cmd)
 	cmd.MarkFlagRequired("url")
 	return cmd
@@ -62,28 +71,27 @@ type replayCommand struct {
 	file      string
 	tokenFile string
 	headers   []string
-	skipBad   bool
+	in        workloadInput
+	clients   int
+	think     time.Duration
 }
 
 func (c *replayCommand) run(cmd *cobra.Command, e *env, path string) (err error) {
-	in := e.in
-	if path != "-" {
-		f, err := os.Open(path)
-		if err != nil {
-			return fmt.Errorf("read the workload: %w", err)
-		}
-		defer f.Close()
-		in = f
+	if c.clients < 0 || c.think < 0 || c.think > 0 && c.clients == 0 {
+		return usageError{errors.New("--clients and --think: give 0 or more, and --think with --clients only")}
 	}
-	workload, skipped, err := experiment.Read(in, experiment.ReadOptions{SkipBad: c.skipBad})
+	total, err := c.check(path)
 	if err != nil {
-		return fmt.Errorf("read the workload %s: %w", path, err)
+		return err
 	}
-	if skipped.Lines > 0 {
-		fmt.Fprintf(e.err, "%d lines left out; the first: %v\n", skipped.Lines, skipped.First)
+	in, err := c.in.open(path)
+	if err != nil {
+		return err
 	}
-	if len(workload) == 0 {
-		return fmt.Errorf("the workload %s has no request", path)
+	defer func() { err = errors.Join(err, in.Close()) }()
+	load := experiment.Open(in)
+	if c.clients > 0 {
+		load = workload.Closed(in, c.clients, c.think, c.o.Prompt.Seed)
 	}
 	if c.o.Token, err = readToken(c.tokenFile); err != nil {
 		return err
@@ -132,10 +140,10 @@ func (c *replayCommand) run(cmd *cobra.Command, e *env, path string) (err error)
 		done++
 		if show && time.Since(last) > 200*time.Millisecond {
 			last = time.Now()
-			fmt.Fprintf(e.err, "\r%d of %d answered, %.0f s ", done, len(workload), time.Since(begun).Seconds())
+			fmt.Fprintf(e.err, "\r%d%s answered, %.0f s ", done, total, time.Since(begun).Seconds())
 		}
 	}
-	summary, err := replay.Run(cmd.Context(), c.o, workload)
+	summary, err := replay.Play(cmd.Context(), c.o, load)
 	if show {
 		fmt.Fprint(e.err, "\r\x1b[K")
 	}
@@ -144,5 +152,34 @@ func (c *replayCommand) run(cmd *cobra.Command, e *env, path string) (err error)
 		err = perr
 	}
 	fmt.Fprintf(e.err, "what the clients saw: %s\n", c.file)
+	in.tell(e)
+	if err == nil && summary.Requests == 0 {
+		err = fmt.Errorf("the workload %s has no request", path)
+	}
 	return err
+}
+
+// check reads a file to its end, so that a bad line is told before anything is sent, and says how many requests there will be.
+// What cannot be read twice is not checked.
+func (c *replayCommand) check(path string) (total string, err error) {
+	if info, err := os.Stat(path); path == "-" || err == nil && !info.Mode().IsRegular() {
+		return "", nil
+	}
+	w, err := c.in.open(path)
+	if err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, w.Close()) }()
+	n := 0
+	for {
+		switch _, err := w.Next(); {
+		case err == io.EOF && n == 0:
+			return "", fmt.Errorf("the workload %s has no request", path)
+		case err == io.EOF:
+			return fmt.Sprintf(" of %d", n), nil
+		case err != nil:
+			return "", err
+		}
+		n++
+	}
 }

@@ -51,7 +51,15 @@ func (s *source) open() (api.Service, error) {
 		}
 	}
 	a := ingest.New()
-	p := s.e.progress("reading " + strings.Join(paths, ", "))
+	if err := s.e.load(paths, a); err != nil {
+		return nil, err
+	}
+	return server.NewLocal(a.Book()), nil
+}
+
+// load reads the sources that --from names into memory.
+func (e *env) load(paths []string, a *ingest.Assembler) error {
+	p := e.progress("reading " + strings.Join(paths, ", "))
 	defer p.end()
 	for _, path := range paths {
 		var err error
@@ -67,13 +75,13 @@ func (s *source) open() (api.Service, error) {
 			err = a.Load([]string{path}, time.Now().UnixNano(), p.update)
 		}
 		if errors.Is(err, os.ErrNotExist) {
-			return nil, fmt.Errorf("%w: %w", errNoSource, err)
+			return fmt.Errorf("%w: %w", errNoSource, err)
 		}
 		if err != nil {
-			return nil, err
+			return err
 		}
 	}
-	return server.NewLocal(a.Book()), nil
+	return nil
 }
 
 // dataDir is where captures and replays are kept: $WHYLATE_DATA_DIR, else the user's own data folder.

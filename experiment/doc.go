@@ -13,6 +13,7 @@
 //	output_tokens        most tokens to answer with
 //	prefix               [[hash, tokens] …]: runs of tokens that begin the prompt; equal hashes are equal tokens
 //	n                    sequences asked for (1)
+//	priority             for an engine that schedules by priority: the lower, the earlier (0)
 //	logprobs             log-probabilities a token, −1 for the whole vocabulary (none)
 //	prompt_logprobs      the same for the tokens of the prompt (none)
 //	cancel_after_ns      the client hangs up this long after sending (never)
@@ -24,4 +25,7 @@
 //
 // A hash is a whole number below 2⁵³, or a string of 16 hexadecimal digits, since not every JSON library reads 64 bits. An
 // unknown key is refused by name.
+//
+// A workload is read, made, changed and played as a [Stream], one request after the other, so its length does not matter. What
+// waits for answers before it goes on is a [Source].
 package experiment

@@ -1,8 +1,10 @@
 package experiment
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -24,6 +26,7 @@ const maxTime = 1 << 62
 // What to do about a wrong value, where more than one place says it.
 const (
 	tokensAdvice   = "give a whole number from 1 to 16777216"
+	priorityAdvice = "give a whole number of 32 bits, or leave it out for 0; the lower, the earlier"
 	logprobsAdvice = "give 0 to 32766, -1 for the whole vocabulary, or leave it out for none"
 	idAdvice       = "use 1 to 256 printable ASCII characters without spaces: it is sent as the header X-Request-Id"
 	traceAdvice    = "give true, false, or a W3C traceparent such as 00-<32 hex digits>-<16 hex digits>-01, not all zero"
@@ -37,6 +40,7 @@ type Request struct {
 	OutputTokens   int           // most tokens to answer with, 1 or more
 	Prefix         []PrefixRun   // what the prompt begins with; at most PromptTokens in all
 	N              int           // sequences asked for; 0 is written and sent as 1
+	Priority       int           // for an engine that schedules by priority: the lower, the earlier
 	Logprobs       *int          // log-probabilities a token; nil for none, AllLogprobs for all
 	PromptLogprobs *int          // the same for the prompt's tokens
 	CancelAfter    time.Duration // the client hangs up this long after sending; 0 never
@@ -73,6 +77,13 @@ type FieldError struct {
 	Field  string // the key in the file; empty if the line as a whole is wrong
 	Value  string // what was found, shortened; may be empty
 	Advice string // what is wrong or wanted
+	Kind   string // the kind of mistake in few words, for counting; empty lets the field stand for it
+}
+
+// Reason names the kind of mistake, so that mistakes can be counted: one of a small number of texts, whatever a file holds.
+func (e *FieldError) Reason() string {
+	field, _, _ := strings.Cut(e.Field, "[") // of a list any element
+	return cmp.Or(e.Kind, field, "not a request")
 }
 
 // Error renders "workload line 3: prompt_tokens: -5: give a whole number from 1 to 16777216".
@@ -105,6 +116,8 @@ func (r *Request) Validate() error {
 		return wrong("output_tokens", r.OutputTokens, tokensAdvice)
 	case r.N < 0 || r.N > MaxSequences:
 		return wrong("n", r.N, "give a whole number from 1 to 65535, or leave it out for 1")
+	case int(int32(r.Priority)) != r.Priority:
+		return wrong("priority", r.Priority, priorityAdvice)
 	case !validLogprobs(r.Logprobs):
 		return wrong("logprobs", *r.Logprobs, logprobsAdvice)
 	case !validLogprobs(r.PromptLogprobs):

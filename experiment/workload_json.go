@@ -19,6 +19,7 @@ type line struct {
 	OutputTokens      int         `json:"output_tokens"`
 	Prefix            []PrefixRun `json:"prefix,omitempty"`
 	N                 int         `json:"n,omitempty"`
+	Priority          int         `json:"priority,omitempty"`
 	Logprobs          *int        `json:"logprobs,omitempty"`
 	PromptLogprobs    *int        `json:"prompt_logprobs,omitempty"`
 	CancelAfterNs     int64       `json:"cancel_after_ns,omitempty"`
@@ -37,7 +38,7 @@ func (r Request) MarshalJSON() ([]byte, error) {
 	}
 	l := line{
 		AtNs: int64(r.At), PromptTokens: r.PromptTokens, OutputTokens: r.OutputTokens, Prefix: r.Prefix,
-		Logprobs: r.Logprobs, PromptLogprobs: r.PromptLogprobs,
+		Priority: r.Priority, Logprobs: r.Logprobs, PromptLogprobs: r.PromptLogprobs,
 		CancelAfterNs: int64(r.CancelAfter), CancelAfterChunks: r.CancelChunks, Class: r.Class, ID: r.ID,
 	}
 	if r.N > 1 {
@@ -103,11 +104,11 @@ func (r *Request) readField(dec *json.Decoder, seen []bool) error {
 	key, _ := t.(string) // within an object the decoder gives strings only
 	var value json.RawMessage
 	if err := dec.Decode(&value); err != nil {
-		return &FieldError{Field: shorten(key), Advice: "its value is not JSON, which has no NaN or Infinity either: " + syntax(err)}
+		return &FieldError{Field: shorten(key), Kind: "not JSON", Advice: "its value is not JSON, which has no NaN or Infinity either: " + syntax(err)}
 	}
 	i := slices.IndexFunc(fields, func(f field) bool { return f.key == key })
 	if i < 0 {
-		return &FieldError{Field: shorten(strconv.Quote(key)), Value: excerpt(value), Advice: "this key is not known; the keys are " + keys()}
+		return &FieldError{Field: shorten(strconv.Quote(key)), Value: excerpt(value), Kind: "key not known", Advice: "this key is not known; the keys are " + keys()}
 	}
 	if seen[i] {
 		return &FieldError{Field: key, Value: excerpt(value), Advice: "it is given twice; give it once"}
@@ -138,6 +139,7 @@ var fields = []field{
 	{"prefix", false, setPrefix,
 		`give a list of [hash, tokens], such as [[17, 512], ["9e3779b97f4a7c15", 512]]: a hash is a whole number below 2^53 or a string of 16 hexadecimal digits`},
 	{"n", false, number(func(r *Request) *int { return &r.N }), "give a whole number, or leave it out for 1"},
+	{"priority", false, number(func(r *Request) *int { return &r.Priority }), priorityAdvice},
 	{"logprobs", false, number(func(r *Request) *int { r.Logprobs = new(int); return r.Logprobs }), logprobsAdvice},
 	{"prompt_logprobs", false, number(func(r *Request) *int { r.PromptLogprobs = new(int); return r.PromptLogprobs }), logprobsAdvice},
 	{"cancel_after_ns", false, number(func(r *Request) *time.Duration { return &r.CancelAfter }),

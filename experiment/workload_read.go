@@ -9,21 +9,36 @@ import (
 	"io"
 	"slices"
 	"strconv"
+	"time"
 )
 
 // MaxLine is the longest line of a workload that is read, in bytes: 1 MiB.
 const MaxLine = 1 << 20
 
-// ReadOptions says how strict a [Reader] is. The zero value is the strictest: the first bad line ends the reading.
+// ReadOptions says how strict a [Reader] is, and of what format. The zero value is the strictest, of our own format: the first
+// bad line ends the reading.
 type ReadOptions struct {
-	SkipBad bool // leave out bad lines and count them (--skip-bad)
-	Sort    bool // accept times in any order; [Read] then sorts the requests by time, equal times in the order of the file
+	SkipBad bool   // leave out bad lines and count them (--skip-bad)
+	Sort    bool   // accept times in any order; [Read] then sorts the requests by time, equal times in the order of the file
+	Format  Format // nil reads our own format
+	Time    string // what the format calls the time, for errors; empty stands for at_ns
+}
+
+// A Format makes a request of one line, which has no line end, is not empty and is valid until the next call. It returns false
+// for a line that holds no request, such as a header, and a [*FieldError] for one that is wrong.
+type Format func(line []byte) (r Request, ok bool, err error)
+
+// own is the format of this package.
+func own(line []byte) (r Request, ok bool, err error) {
+	err = r.UnmarshalJSON(line)
+	return r, true, err
 }
 
 // Skipped counts the lines that a [Reader] left out because of [ReadOptions.SkipBad].
 type Skipped struct {
-	Lines int
-	First error // the error of the first of them; nil if there were none
+	Lines   int
+	Reasons map[string]int // how many for each reason; nil if there were none
+	First   error          // the error of the first of them; nil if there were none
 }
 
 // A Reader reads a workload line by line. It checks every request by itself, the order of times, and that no id comes twice.
@@ -32,14 +47,16 @@ type Reader struct {
 	options ReadOptions
 	number  int    // of the current line, from 1
 	buf     []byte // the current line
-	last    *Request
-	ids     map[string]int // id → line
+	order   order
 	skipped Skipped
 }
 
 // NewReader returns a reader of the workload in r.
 func NewReader(r io.Reader, options ReadOptions) *Reader {
-	return &Reader{src: bufio.NewReaderSize(r, 64<<10), options: options, ids: make(map[string]int)}
+	if options.Format == nil {
+		options.Format = own
+	}
+	return &Reader{src: bufio.NewReaderSize(r, 64<<10), options: options}
 }
 
 // Read reads a whole workload. The error is that of [Reader.Next].
@@ -75,46 +92,88 @@ func (r *Reader) Next() (Request, error) {
 		if !r.options.SkipBad {
 			return Request{}, bad
 		}
-		if r.skipped.Lines++; r.skipped.First == nil {
-			r.skipped.First = bad
-		}
+		r.skipped.add(bad)
 	}
 }
 
 // Skipped returns what has been left out so far.
 func (r *Reader) Skipped() Skipped { return r.skipped }
 
-// next reads the next line that is not empty, whatever it holds.
-func (r *Reader) next() (Request, error) {
-	text, err := r.readLine()
-	for err == nil && len(text) == 0 {
-		text, err = r.readLine()
+func (s *Skipped) add(bad *FieldError) {
+	if s.Lines++; s.First == nil {
+		s.First, s.Reasons = bad, make(map[string]int)
 	}
-	if err != nil {
-		return Request{}, err
-	}
-	var request Request
-	if err := request.UnmarshalJSON(text); err != nil {
-		return Request{}, err
-	}
-	if err := r.fits(&request); err != nil {
-		return Request{}, err
-	}
-	r.last = &request
-	if request.ID != "" {
-		r.ids[request.ID] = r.number
-	}
-	return request, nil
+	s.Reasons[bad.Reason()]++
 }
 
-// fits checks the request against those before it.
-func (r *Reader) fits(request *Request) error {
-	if before := r.last; before != nil && request.At < before.At && !r.options.Sort {
-		return wrong("at_ns", int64(request.At), fmt.Sprintf("it is before that of the request above, %d; sort the file by at_ns, or ask for sorting", int64(before.At)))
+// next reads the next line that holds a request, or something that is none.
+func (r *Reader) next() (Request, error) {
+	for {
+		text, err := r.readLine()
+		if err != nil {
+			return Request{}, err
+		}
+		if len(text) == 0 {
+			continue
+		}
+		switch request, ok, err := r.options.Format(text); {
+		case err != nil:
+			return Request{}, err
+		case ok:
+			return request, r.place(&request, text)
+		}
 	}
-	if first, ok := r.ids[request.ID]; ok {
-		return wrong("id", strconv.Quote(request.ID), fmt.Sprintf("line %d has it too; an id names one request, so give each its own or leave them out", first))
+}
+
+// place checks the request against those before it. A time out of order is shown as it stands in the file.
+func (r *Reader) place(request *Request, text []byte) error {
+	err := r.order.take(request, r.number, r.options.Sort)
+	if bad, ok := err.(*FieldError); ok && bad.Kind == outOfOrder && r.options.Time != "" {
+		bad.Field, bad.Value = r.options.Time, excerpt(text)
+		bad.Advice = "the time of this line is before that of the request above; " + sortAdvice
 	}
+	return err
+}
+
+// What is said of a time before the last one.
+const (
+	outOfOrder = "out of order"
+	sortAdvice = "sort the file by time, or ask for sorting (--sort)"
+)
+
+// recentIDs is of how many ids, at least, it is known that they were there: memory does not grow with the workload.
+const recentIDs = 1 << 16
+
+// order checks each request against those before it.
+type order struct {
+	last         time.Duration
+	ids, earlier map[string]int // id → line: the recent ones, and as many before those
+}
+
+// take takes a request up, unless its place among the others is wrong.
+func (o *order) take(r *Request, line int, anyTime bool) error {
+	if r.At < o.last && !anyTime {
+		return &FieldError{Field: "at_ns", Value: strconv.FormatInt(int64(r.At), 10), Kind: outOfOrder,
+			Advice: fmt.Sprintf("it is before that of the request above, %d; %s", int64(o.last), sortAdvice)}
+	}
+	if r.ID != "" {
+		first, ok := o.ids[r.ID]
+		if !ok {
+			first, ok = o.earlier[r.ID]
+		}
+		if ok {
+			return &FieldError{Field: "id", Value: strconv.Quote(r.ID), Kind: "id given twice",
+				Advice: fmt.Sprintf("line %d has it too; an id names one request, so give each its own or leave them out", first)}
+		}
+		if len(o.ids) >= recentIDs {
+			o.earlier, o.ids = o.ids, nil
+		}
+		if o.ids == nil {
+			o.ids = make(map[string]int)
+		}
+		o.ids[r.ID] = line
+	}
+	o.last = r.At
 	return nil
 }
 
@@ -137,7 +196,7 @@ func (r *Reader) readLine() ([]byte, error) {
 		case err != nil && err != io.EOF:
 			return nil, fmt.Errorf("read workload line %d: %w", r.number, err)
 		case length > MaxLine+len("\r\n"):
-			return nil, &FieldError{Value: excerpt(r.buf), Advice: fmt.Sprintf("the line has %d bytes, more than the limit of %d; a request has one line of its own and no content", length, MaxLine)}
+			return nil, &FieldError{Value: excerpt(r.buf), Kind: "line too long", Advice: fmt.Sprintf("the line has %d bytes, more than the limit of %d; a request has one line of its own and no content", length, MaxLine)}
 		}
 		if r.number == 1 {
 			r.buf = bytes.TrimPrefix(r.buf, []byte("\ufeff")) // some editors put a byte order mark first

@@ -12,6 +12,8 @@ import (
 type Assembler struct {
 	// Samples is told what was read of devices, as it is taken. May be nil.
 	Samples func(Sample)
+	// KeepHashes keeps the hashes of prompt blocks in the ledger, 8 bytes each. Without it they are only counted.
+	KeepHashes bool
 
 	sources   []*source
 	names     map[string]uint16 // of sources

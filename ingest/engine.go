@@ -167,6 +167,9 @@ func (g *engine) hashes(m *wire.Hashes) error {
 	if k == nil {
 		return unknownHandle(m.Handle)
 	}
+	if g.a.KeepHashes && int(m.First) == len(k.seq.BlockHashes) { // after a lost record the chain ends
+		k.seq.BlockHashes = append(k.seq.BlockHashes, m.Hashes...)
+	}
 	k.seq.Hashes += len(m.Hashes)
 	return nil
 }

@@ -438,6 +438,8 @@ type Sequence struct {
 	Reason     FinishReason
 	StopString bool // ended by a stop string, which only the front end sees
 	Hashes     int  // full prompt blocks whose hashes were recorded
+	// BlockHashes are those hashes, of the first Hashes blocks without a hole, where whoever reads asks for them; else nil.
+	BlockHashes []uint64
 
 	Join           uint64 // first iteration it was a member of, 0 = never
 	Leave          uint64 // last one so far

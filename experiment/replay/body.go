@@ -9,7 +9,7 @@ import (
 )
 
 // parameters are the fields of a request's body that both APIs know. What has its default value is left out, so that a server
-// which refuses fields that it does not know gets none that the workload did not ask for: ignore_eos and prompt_logprobs are
+// which refuses fields that it does not know gets none that the workload did not ask for: ignore_eos, priority and prompt_logprobs are
 // extensions of vLLM, which others share.
 //
 // Two things that vLLM refuses together are not asked for together: a request for the log-probabilities of its prompt is not
@@ -23,6 +23,7 @@ type parameters struct {
 	TopLogprobs    *int           `json:"top_logprobs,omitempty"`
 	PromptLogprobs *int           `json:"prompt_logprobs,omitempty"`
 	IgnoreEOS      bool           `json:"ignore_eos,omitempty"`
+	Priority       int            `json:"priority,omitempty"`
 	Stream         bool           `json:"stream"`
 	StreamOptions  *streamOptions `json:"stream_options,omitempty"`
 }
@@ -38,7 +39,7 @@ func streamed(r *experiment.Request) bool { return r.PromptLogprobs == nil }
 func (o *Options) body(prompter *experiment.Prompter, r *experiment.Request, id string) []byte {
 	p := parameters{
 		Model: o.Model, MaxTokens: r.OutputTokens, Temperature: o.Temperature, PromptLogprobs: r.PromptLogprobs,
-		IgnoreEOS: !r.StopAtEOS, Stream: streamed(r),
+		IgnoreEOS: !r.StopAtEOS, Priority: r.Priority, Stream: streamed(r),
 	}
 	if p.Stream {
 		p.StreamOptions = &streamOptions{IncludeUsage: true}

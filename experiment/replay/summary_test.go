@@ -7,16 +7,18 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/whylate/whylate/experiment"
 )
 
 func TestQuantilesAreValues(t *testing.T) {
 	f := func(n int, want Quantiles) {
 		t.Helper()
-		var values []int64
+		var values experiment.Values
 		for i := n; i > 0; i-- {
-			values = append(values, int64(i))
+			values.Add(int64(i))
 		}
-		if got := quantiles(values); got != want {
+		if got := quantiles(&values); got != want {
 			t.Errorf("1 to %d: %+v, want %+v", n, got, want)
 		}
 	}
@@ -31,7 +33,7 @@ func TestQuantilesAreValues(t *testing.T) {
 // example is a tally of four requests, planned 100 ms apart.
 func example() Summary {
 	const ms = 1e6
-	t := newTally(5)
+	t := newTally()
 	for _, r := range []Result{
 		{Attempt: 1, Final: true, Planned: 1000 * ms, Sent: 1001 * ms, First: 1051 * ms, End: 1151 * ms, Status: 200, Sequences: 1, NewConnection: true,
 			Chunks:       []Chunk{{At: 1051 * ms}, {At: 1071 * ms}, {At: 1151 * ms}},
@@ -46,7 +48,9 @@ func example() Summary {
 	} {
 		t.add(&r)
 	}
-	return t.summary(&Options{Run: "r1", Base: "http://e:8000", MaxInFlight: 64}, 1, 3)
+	s := t.summary(&Options{Run: "r1", Base: "http://e:8000", MaxInFlight: 64}, 1, 3)
+	s.of(5)
+	return s
 }
 
 func TestSummary(t *testing.T) {
@@ -84,7 +88,7 @@ func TestSummaryAsJSON(t *testing.T) {
 	if !strings.Contains(string(full), `"ttft_from_planned":{"count":3,"p50_ns":51000000,`) {
 		t.Errorf("got %s", full)
 	}
-	nothing, err := json.Marshal(newTally(1).summary(&Options{}, 0, 0))
+	nothing, err := json.Marshal(newTally().summary(&Options{}, 0, 0))
 	if err != nil || regexp.MustCompile(`ttft|itl|tpot|e2e|lateness|p50`).Match(nothing) {
 		t.Errorf("nothing measured, yet: %s, %v", nothing, err)
 	}

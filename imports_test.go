@@ -30,7 +30,7 @@ var rows = [][]string{
 	{"look"},
 	{"experiment/replay", "experiment/simulate", "experiment/workload"},
 	{"experiment/overhead"},
-	{"experiment/simulate/timing"},
+	{"experiment/simulate/timing", "experiment/simulate/fidelity"},
 	{"experiment/simulate/world"},
 	{"experiment/simulate/dialect"},
 	{"experiment/incident"},
@@ -54,7 +54,7 @@ var anywhere = []string{"internal/scenario", "internal/figure", "internal/engine
 var leaves = []string{"internal/vfs", "internal/renew", "internal/process"}
 
 // standardOnly import nothing but the standard library and this module.
-var standardOnly = []string{"ledger", "account", "adapter/genai", "store", "ingest", "query", "diagnose", "api", "api/client", "experiment", "experiment/simulate", "experiment/simulate/timing"}
+var standardOnly = []string{"ledger", "account", "adapter/genai", "store", "ingest", "query", "diagnose", "api", "api/client", "experiment", "experiment/simulate", "experiment/simulate/timing", "experiment/simulate/fidelity", "experiment/simulate/world"}
 
 // never are packages that a package must not need, however far down: the agent runs beside engines and stays small.
 var never = map[string][]string{

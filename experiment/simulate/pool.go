@@ -9,8 +9,8 @@ type pool struct {
 
 	hash           []uint64
 	user           []uint32 // number of the sequence that gave it back last
-	known          []bool  // whether hash means anything
-	later, earlier []int32 // blocks of the same hash in a circle, in the order in which they were cached
+	known          []bool   // whether hash means anything
+	later, earlier []int32  // blocks of the same hash in a circle, in the order in which they were cached
 	first          map[uint64]int32
 	uncachedFirst  bool
 	atOnce, atLast []int32 // scratch of release

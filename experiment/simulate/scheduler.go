@@ -52,8 +52,8 @@ func (s *Scheduler) Add(r Request) (*Sequence, error) {
 	if r.Prompt > s.settings.MaxLength {
 		return nil, fmt.Errorf("simulate: request %q: a prompt of %d tokens; the engine takes %d", r.ID, r.Prompt, s.settings.MaxLength)
 	}
-	if most := r.Prompt / s.settings.BlockSize; len(r.Hashes) > most {
-		return nil, fmt.Errorf("simulate: request %q: %d block hashes; a prompt of %d tokens fills %d blocks", r.ID, len(r.Hashes), r.Prompt, most)
+	if most := (r.Prompt + r.Max) / s.settings.BlockSize; len(r.Hashes) > most {
+		return nil, fmt.Errorf("simulate: request %q: %d block hashes; a prompt of %d tokens and an output of at most %d fill %d blocks", r.ID, len(r.Hashes), r.Prompt, r.Max, most)
 	}
 	s.arrived++
 	q := &Sequence{Request: r, number: s.arrived}

@@ -10,7 +10,7 @@ type Request struct {
 	Arrival  int64    // of equal priority, the earliest goes first
 	Adapter  int      // 0 = none
 	Grammar  bool     // waits until GrammarReady
-	Hashes   []uint64 // of the full blocks of its tokens: equal hashes are equal tokens from the beginning to the block's end
+	Hashes   []uint64 // of the full blocks of its tokens, of its output as far as that is known: equal hashes are equal tokens from the beginning to the block's end
 }
 
 // Progress is how far a sequence has come.

@@ -273,7 +273,7 @@ func TestWhatNoEngineTakesIsRefusedByName(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	s := scheduler(t, "0.32.0", nil)
-	for _, r := range []Request{{ID: "x", Max: 1}, {ID: "x", Prompt: 1}, {ID: "x", Prompt: 65, Max: 1}, {ID: "x", Prompt: 1, Max: 1, Length: -1}, {ID: "x", Prompt: 7, Max: 1, Hashes: []uint64{1, 2}}} {
+	for _, r := range []Request{{ID: "x", Max: 1}, {ID: "x", Prompt: 1}, {ID: "x", Prompt: 65, Max: 1}, {ID: "x", Prompt: 1, Max: 1, Length: -1}, {ID: "x", Prompt: 6, Max: 1, Hashes: []uint64{1, 2}}} {
 		if _, err := s.Add(r); err == nil || !strings.Contains(err.Error(), `"x"`) {
 			t.Errorf("%+v: %v", r, err)
 		}

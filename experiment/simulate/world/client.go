@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"time"
 
@@ -27,9 +28,8 @@ type clients struct {
 	machine *machine
 	source  *source
 	random  *rand.Rand
-	sent    int
-	live    int // requests that are not over
-	ended   bool
+	taken   int // requests of the workload
+	live    int // those that are not over
 	message wire.Client
 }
 
@@ -39,9 +39,7 @@ type request struct {
 	id      string
 	traits  Traits
 	client  Client
-	planned time.Duration
 	attempt int
-	user    bool // one of a closed loop waits for it
 	chain   []uint64
 	block   int // tokens a block of the chain
 }
@@ -81,63 +79,43 @@ func (w *World) newClients() (*clients, error) {
 	return c, err
 }
 
-// begin plans the first requests.
+// begin plans the first request.
 func (c *clients) begin() {
-	users := c.world.config.Client.Users
-	if users == 0 {
-		c.plan()
-		return
-	}
-	for range users {
-		c.think()
+	line, err := c.world.config.Workload.Next()
+	if r := c.take(&line, err); r != nil {
+		c.plan(r)
 	}
 }
 
-// plan plans the next request of an open loop at its own time.
-func (c *clients) plan() {
-	if r, ok := c.next(); ok {
-		c.world.agenda.add(max(r.At, c.world.now), func() {
-			c.send(r)
-			c.plan()
-		})
-	}
-}
-
-// think plans the next request of one user of a closed loop.
-func (c *clients) think() {
-	pause := time.Duration(c.random.ExpFloat64() * float64(c.world.config.Client.Think))
-	c.world.later(pause, func() {
-		if r, ok := c.next(); ok {
-			r.user = true
-			c.send(r)
-		}
+// plan plans a request at its time, and behind it the next.
+func (c *clients) plan(r *request) {
+	c.world.agenda.add(max(r.At, c.world.now), func() {
+		c.send(r)
+		c.begin()
 	})
 }
 
-// next takes a request from the workload.
-func (c *clients) next() (*request, bool) {
-	if c.ended {
-		return nil, false
-	}
-	line, err := c.world.config.Workload.Next()
+// take takes up a request that the workload gave, nil if it gave none.
+func (c *clients) take(line *experiment.Request, err error) *request {
 	if err == nil {
 		err = line.Validate()
 	}
 	if err != nil {
-		if c.ended = true; !errors.Is(err, io.EOF) {
-			c.world.fail(fmt.Errorf("workload, request %d: %w", c.sent+1, err))
+		if !errors.Is(err, io.EOF) {
+			c.world.fail(fmt.Errorf("request %d: %w", c.taken+1, err))
 		}
-		return nil, false
+		return nil
 	}
-	r := &request{Request: line, id: line.ID}
+	r := &request{Request: *line, id: line.ID}
 	if r.id == "" {
-		r.id = "sim-" + strconv.Itoa(c.sent)
+		r.id = "sim-" + strconv.Itoa(c.taken)
 	}
+	r.Prefix = slices.Clone(r.Prefix)
 	if c.world.config.Traits != nil {
 		r.traits = c.world.config.Traits(&r.Request)
 	}
-	c.sent++
-	return r, true
+	c.taken++
+	return r
 }
 
 // send begins the first attempt of a request.
@@ -146,13 +124,21 @@ func (c *clients) send(r *request) {
 	if r.traits.Client != nil {
 		r.client = *r.traits.Client
 	}
-	r.planned = r.At
-	if r.user {
-		r.planned = c.world.now
-	}
 	c.world.summary.Requests++
 	c.live++
 	c.attempt(r)
+}
+
+// over tells the workload that a request has ended, and sends what follows from it.
+func (c *clients) over(r *request) {
+	c.live--
+	line, follows, err := c.world.config.Workload.Finished(&r.Request, c.world.now)
+	if err == nil && !follows {
+		return
+	}
+	if next := c.take(&line, err); next != nil {
+		c.world.agenda.add(max(next.At, c.world.now), func() { c.send(next) })
+	}
 }
 
 // attempt sends a request.
@@ -263,10 +249,7 @@ func (x *exchange) done(outcome wire.Outcome) {
 		w.later(x.client.Backoff<<min(x.attempt-1, 16), func() { w.clients.attempt(x.request) })
 		return
 	}
-	w.clients.live--
-	if x.user {
-		w.clients.think()
-	}
+	w.clients.over(x.request)
 }
 
 // tell writes what a client saw of an attempt.
@@ -276,7 +259,7 @@ func (c *clients) tell(x *exchange, outcome wire.Outcome) {
 	}
 	now := c.world.now
 	m := &c.message
-	*m = wire.Client{Time: c.machine.mono(x.sentAt), Planned: c.machine.mono(x.planned), End: c.machine.mono(now), Status: uint16(x.status), Outcome: outcome,
+	*m = wire.Client{Time: c.machine.mono(x.sentAt), Planned: c.machine.mono(x.At), End: c.machine.mono(now), Status: uint16(x.status), Outcome: outcome,
 		Attempt: uint8(min(x.number, mostAttempt)), Prompt: uint32(x.PromptTokens), Output: x.sent, Gaps: x.gaps, RequestID: x.id, Traceparent: x.traceparent, Class: x.Class}
 	if x.first > 0 && x.first <= now {
 		m.First = c.machine.mono(x.first)

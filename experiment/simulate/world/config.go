@@ -3,7 +3,6 @@ package world
 import (
 	"encoding/json"
 	"fmt"
-	"io"
 	"time"
 
 	"github.com/whylate/whylate/experiment"
@@ -26,25 +25,6 @@ type Loser interface {
 	Lose(source int, m wire.Message) error
 }
 
-// Workload gives requests in order of time, then [io.EOF]. Only one is held at a time. *experiment.Reader is one.
-type Workload interface {
-	Next() (experiment.Request, error)
-}
-
-// Requests is a workload that is in memory.
-func Requests(all []experiment.Request) Workload { return &slice{all} }
-
-type slice struct{ rest []experiment.Request }
-
-func (s *slice) Next() (experiment.Request, error) {
-	if len(s.rest) == 0 {
-		return experiment.Request{}, io.EOF
-	}
-	r := s.rest[0]
-	s.rest = s.rest[1:]
-	return r, nil
-}
-
 // Config is a world before it begins. Durations that are 0 take no time.
 type Config struct {
 	Seed     uint64
@@ -55,7 +35,7 @@ type Config struct {
 	Replicas []Replica
 	Router   Router // nil = round robin
 	Client   Client
-	Workload Workload
+	Workload experiment.Source
 	Traits   func(*experiment.Request) Traits // nil = none has any
 	Sampling time.Duration                    // how often GPUs are read; 0 = never
 	Recorder Recorder                         // nil = nobody listens
@@ -94,7 +74,6 @@ type Rank struct {
 
 // Traits are what a workload's line does not say of a request.
 type Traits struct {
-	Priority   int
 	Adapter    int           // 0 = none
 	Length     int           // tokens after which its output ends by itself; 0 = never before output_tokens
 	Grammar    time.Duration // that its grammar takes to compile; 0 = it has none
@@ -105,8 +84,6 @@ type Traits struct {
 
 // Client is how clients behave.
 type Client struct {
-	Users   int           // closed loop: so many, each sends its next request when the last is over; 0 = open loop, each request at its time
-	Think   time.Duration // of a user between two requests, in the mean (exponential)
 	Network time.Duration // one way
 	Timeout time.Duration // of one attempt; 0 = none
 	Retries int           // after a time-out or a refusal
@@ -148,7 +125,7 @@ func (c *Client) validate() error {
 	for _, f := range []struct {
 		name  string
 		value int64
-	}{{"users", int64(c.Users)}, {"think", int64(c.Think)}, {"network", int64(c.Network)}, {"timeout", int64(c.Timeout)}, {"retries", int64(c.Retries)},
+	}{{"network", int64(c.Network)}, {"timeout", int64(c.Timeout)}, {"retries", int64(c.Retries)},
 		{"backoff", int64(c.Backoff)}, {"read", int64(c.Read)}, {"buffer", int64(c.Buffer)}} {
 		if f.value < 0 {
 			return fmt.Errorf("world: client: %s: %d: it cannot be negative", f.name, f.value)

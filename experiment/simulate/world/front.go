@@ -135,7 +135,7 @@ func (s *Server) submit(x *exchange, e *Engine, i, n int, internal, external str
 	if n > 1 {
 		q.id, q.parent = strconv.Itoa(i)+"_"+internal, internal
 	}
-	q.asks = simulate.Request{ID: q.id, Prompt: x.PromptTokens, Max: x.OutputTokens, Length: x.traits.Length, Priority: x.traits.Priority,
+	q.asks = simulate.Request{ID: q.id, Prompt: x.PromptTokens, Max: x.OutputTokens, Length: x.traits.Length, Priority: x.Priority,
 		Arrival: int64(received), Adapter: x.traits.Adapter, Grammar: x.traits.Grammar > 0 || x.traits.BadGrammar}
 	if e.settings.PrefixCaching {
 		q.asks.Hashes = x.hashes(e.settings.BlockSize)

@@ -1,13 +1,16 @@
 package world
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"testing"
 	"time"
 
 	"github.com/whylate/whylate/experiment"
-	"github.com/whylate/whylate/ledger"
+	"github.com/whylate/whylate/experiment/simulate/fidelity"
+	"github.com/whylate/whylate/experiment/workload"
 )
 
 // random is a world of random settings, topology, clients and load.
@@ -34,7 +37,13 @@ func random(seed uint64) Config {
 		changes["max_num_scheduled_tokens"] = 1024 // else a long prompt waits for ever
 	}
 	versions := []string{"0.20.2", "0.24.0", "0.30.0", "0.32.0"}
-	c := one(seed, load(seed, 120, time.Duration(1+rng.IntN(60))*time.Millisecond, true), changes)
+	requests := load(seed, 120, time.Duration(1+rng.IntN(60))*time.Millisecond, true)
+	for i := range requests {
+		if maybe(3) {
+			requests[i].Priority = rng.IntN(5)
+		}
+	}
+	c := one(seed, requests, changes)
 	rank := c.Replicas[0].Ranks[0]
 	rank.Version = versions[rng.IntN(4)]
 	if maybe(2) {
@@ -51,7 +60,7 @@ func random(seed uint64) Config {
 	}
 	c.Router = []Router{RoundRobin(), LeastLoaded(), PrefixAware(1000, 4)}[rng.IntN(3)]
 	if maybe(3) {
-		c.Client.Users, c.Client.Think = 1+rng.IntN(12), 50*time.Millisecond
+		c.Workload = workload.Closed(experiment.Requests(requests), 1+rng.IntN(12), 50*time.Millisecond, seed)
 	}
 	if maybe(3) {
 		c.Client.Timeout, c.Client.Retries, c.Client.Backoff = time.Duration(200+rng.IntN(3000))*time.Millisecond, rng.IntN(3), 100*time.Millisecond
@@ -61,9 +70,6 @@ func random(seed uint64) Config {
 	}
 	c.Traits = func(r *experiment.Request) Traits {
 		var t Traits
-		if r.PromptTokens%3 == 0 {
-			t.Priority = r.PromptTokens % 5
-		}
 		switch r.PromptTokens % 7 {
 		case 0:
 			t.Grammar, t.BadGrammar = time.Duration(r.OutputTokens)*time.Millisecond, r.OutputTokens%4 == 0
@@ -111,4 +117,28 @@ func TestBooksBalanceInEveryWorld(t *testing.T) {
 	}
 }
 
-var _ ledger.Work
+// What a capture tells of a simulated engine is enough to decide again as it did.
+func TestDecisionsFollowFromTheCapture(t *testing.T) {
+	checked := 0
+	for seed := range uint64(30) {
+		c := random(seed)
+		for i := range c.Replicas {
+			for k := range c.Replicas[i].Ranks {
+				c.Replicas[i].Ranks[k].Settings["max_loras"] = json.Number("0")
+			}
+		}
+		all, err := fidelity.ReadCapture(bytes.NewReader(bytesOf(t, c, nil)), "world")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range all {
+			if r.Refused == "it made no decision" {
+				continue
+			}
+			if checked += r.Free.Decisions; r.Refused != "" || r.Free.Right != r.Free.Decisions || r.Free.Decisions == 0 {
+				t.Errorf("seed %d: %+v", seed, r)
+			}
+		}
+	}
+	t.Logf("%d decisions", checked)
+}

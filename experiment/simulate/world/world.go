@@ -91,12 +91,11 @@ func (w *World) Engine(replica, rank int) *Engine { return w.replicas[replica].r
 // SetRouter lets attempts from now on be routed differently.
 func (w *World) SetRouter(r Router) { w.router = r }
 
-// SetClient lets requests that are sent from now on have clients of another kind. The number of users of a closed loop stays.
+// SetClient lets requests that are sent from now on have clients of another kind.
 func (w *World) SetClient(c Client) error {
 	if err := c.validate(); err != nil {
 		return err
 	}
-	c.Users = w.config.Client.Users
 	w.config.Client = c
 	return nil
 }

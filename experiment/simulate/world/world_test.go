@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
-	"strings"
+
 	"testing"
 	"time"
 
@@ -80,7 +80,7 @@ func load(seed uint64, n int, every time.Duration, n1 bool) []experiment.Request
 // one is a world of one replica.
 func one(seed uint64, requests []experiment.Request, changes map[string]any) Config {
 	return Config{Seed: seed, Replicas: []Replica{{Name: "a", Front: DefaultFront, Ranks: []Rank{{Version: "0.32.0", Settings: settings(changes), Model: plain, Accept: 0.6}}}},
-		Workload: Requests(requests), Client: Client{Network: 300 * time.Microsecond}}
+		Workload: experiment.Open(experiment.Requests(requests)), Client: Client{Network: 300 * time.Microsecond}}
 }
 
 // played runs a world into a ledger, and holds the books against each other.
@@ -167,5 +167,3 @@ func TestOneSeedGivesOneCapture(t *testing.T) {
 		t.Error("another seed gave the same capture")
 	}
 }
-
-var _ = strings.Contains

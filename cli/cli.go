@@ -100,7 +100,7 @@ Exit status: 0 answered · 1 failed · 2 wrong usage · 3 no such request, or se
 		return usageError{fmt.Errorf("%w; see '%s --help'", err, cmd.CommandPath())}
 	})
 	root.CompletionOptions.HiddenDefaultCmd = true
-	root.AddCommand(e.look(), e.signals(), e.demo(), e.explain(), e.requests(), e.iterations(), e.capture(), e.replay(), e.workload(), e.serve(), e.agent(), e.top(), e.gpu(), e.targets(), e.changes(), e.change(), e.importCommand(), e.export(), e.bundle(), e.doctor(), e.bench(), e.store(), e.config(), e.ping(), e.version())
+	root.AddCommand(e.look(), e.signals(), e.demo(), e.explain(), e.requests(), e.iterations(), e.capture(), e.replay(), e.workload(), e.simulate(), e.calibrate(), e.serve(), e.agent(), e.top(), e.gpu(), e.targets(), e.changes(), e.change(), e.importCommand(), e.export(), e.bundle(), e.doctor(), e.bench(), e.store(), e.config(), e.ping(), e.version())
 	return root
 }
 

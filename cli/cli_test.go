@@ -46,6 +46,7 @@ func TestGolden(t *testing.T) {
 		"iterations-first": {"iterations", "1", "--from", "demo"},
 		"iterations-list":  {"iterations", "--first", "200", "--last", "210", "--from", "demo"},
 		"iterations-long":  {"iterations", "--request", "long-1", "-n", "12", "--from", "demo"},
+		"calibrate":        {"calibrate", "--from", "demo"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			golden(t, name, args...)
@@ -113,7 +114,7 @@ func TestReadmeShowsTheDemo(t *testing.T) {
 
 func TestJSONIsWhole(t *testing.T) {
 	for _, args := range [][]string{{"demo", "--once"}, {"requests", "--from", "demo"}, {"explain", "--slowest", "e2e", "--from", "demo"}, {"iterations", "--from", "demo"},
-		{"iterations", "1", "--from", "demo"}, {"iterations", "--odd", "--from", "demo"}, {"version"}} {
+		{"iterations", "1", "--from", "demo"}, {"iterations", "--odd", "--from", "demo"}, {"calibrate", "--from", "demo"}, {"version"}} {
 		status, out, errOut := run(t, append(args, "-o", "json")...)
 		var v map[string]any
 		if err := json.Unmarshal([]byte(out), &v); status != ExitOK || err != nil || len(v) == 0 {
@@ -145,6 +146,8 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		{[]string{"iterations", "0", "--from", "demo"}, ExitUsage, "number from 1"},
 		{[]string{"iterations", "99999999", "--from", "demo"}, ExitUsage, "recorded iterations are"},
 		{[]string{"iterations", "--engine", "other", "--from", "demo"}, ExitUsage, "there are smoke/"},
+		{[]string{"calibrate", "--from", "demo", "--last", "100"}, ExitFailed, "needs 200 in all"},
+		{[]string{"calibrate", "--engine", "other", "--from", "demo"}, ExitUsage, "there are smoke/"},
 		{[]string{"requests"}, ExitNoSource, "whylate capture"},
 		{[]string{"requests", "--from", "/no/such/file"}, ExitNoSource, "/no/such/file"},
 		{[]string{"requests", "--from", notCapture}, ExitFailed, "no capture"},

@@ -15,6 +15,7 @@ import (
 
 	"github.com/whylate/whylate/api"
 	"github.com/whylate/whylate/ingest"
+	"github.com/whylate/whylate/ledger"
 	"github.com/whylate/whylate/server"
 )
 
@@ -40,11 +41,22 @@ func (s *source) flags(cmd *cobra.Command) {
 
 // open returns what answers: a server if one runs and no source is named, else the sources, read into memory.
 func (s *source) open() (api.Service, error) {
-	paths := s.from
-	if len(paths) == 0 {
+	if len(s.from) == 0 {
 		if svc, err := s.server.running(); svc != nil || err != nil {
 			return svc, err
 		}
+	}
+	b, err := s.book()
+	if err != nil {
+		return nil, err
+	}
+	return server.NewLocal(b), nil
+}
+
+// book reads the sources into memory, whether a server runs or not.
+func (s *source) book() (*ledger.Book, error) {
+	paths := s.from
+	if len(paths) == 0 {
 		var err error
 		if paths, err = newest(dataDir()); err != nil {
 			return nil, err
@@ -54,7 +66,7 @@ func (s *source) open() (api.Service, error) {
 	if err := s.e.load(paths, a); err != nil {
 		return nil, err
 	}
-	return server.NewLocal(a.Book()), nil
+	return a.Book(), nil
 }
 
 // load reads the sources that --from names into memory.

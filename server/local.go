@@ -139,11 +139,13 @@ func (s *Local) Explain(_ context.Context, q api.ExplainQuery) (*diagnose.Explan
 	return diagnose.Explain(s.l, chosen.Accounts[0].Request), nil
 }
 
-// engine finds an engine by a prefix of its id.
-func (s *Local) engine(prefix string) (*ledger.Engine, error) {
+func (s *Local) engine(prefix string) (*ledger.Engine, error) { return FindEngine(s.l.Book, prefix) }
+
+// FindEngine finds an engine of a book by a prefix of its id or of its incarnation; "" means the only one.
+func FindEngine(b *ledger.Book, prefix string) (*ledger.Engine, error) {
 	var found []*ledger.Engine
 	var ids []string
-	for _, e := range s.l.Book.Engines {
+	for _, e := range b.Engines {
 		ids = append(ids, e.ID.String())
 		if strings.HasPrefix(e.ID.String(), prefix) || strings.HasPrefix(e.ID.Incarnation, prefix) {
 			found = append(found, e)

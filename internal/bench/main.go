@@ -34,6 +34,8 @@ func main() {
 		{"metrics", timeSeries},
 		{"scrape", scraping},
 		{"look", func(s *figure.Sheet) error { return looking(s, 100, time.Minute) }},
+		{"simulate", simulated},
+		{"timing", iterationTimes},
 		{"probe", probe},
 	}
 	if *long {

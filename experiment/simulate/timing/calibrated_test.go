@@ -57,6 +57,11 @@ func TestTimeStepsAtGraphSizes(t *testing.T) {
 	if a, b := at(4), at(5); float64(b) < 1.2*float64(a) {
 		t.Errorf("5 sequences need the graph of 8, 4 do not; they take %v and %v", b, a)
 	}
+	// Past the largest graph there is none.
+	plain := calibrate(t, made(t, 3, 4000, 1, still(small()).Model(0), false))
+	if a, b := plain.Expect(shape(0, 0, 32)), plain.Expect(shape(0, 0, 33)); math.Abs(float64(b.Device-a.Device)/float64(small().Eager)-1) > 0.2 || b.Mode != ledger.GraphNone {
+		t.Errorf("32 tokens take %+v, 33 take %+v; a launch without a graph takes %v longer", a, b, small().Eager)
+	}
 }
 
 // Each real residual comes back as often as any other: the drawn ones have the quantiles of the real ones.
@@ -171,6 +176,89 @@ func TestAFirstUseStallsOnce(t *testing.T) {
 	}
 	if len(slow) != 1 || slow[0] != 1000 {
 		t.Errorf("stalled in iterations %v, the first with log-probabilities is 1000", slow)
+	}
+}
+
+// A stall with the first use of one of two things comes with whichever is first, once; never at random.
+func TestAFirstUseOfTwoThingsStallsOnce(t *testing.T) {
+	text := strings.Replace(tiny, `["logprob rows"]`, `["logprob rows","grammar rows"]`, 1)
+	c, err := Read(strings.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := c.Model(1)
+	for i, feature := range []int{ledger.WorkDecodeSeqs, ledger.WorkDecodeSeqs, ledger.WorkDecodeSeqs, ledger.WorkGrammarRows, ledger.WorkLogprobRows, ledger.WorkGrammarRows} {
+		s := shape(1, 0)
+		s.Work[feature] = 1
+		if slow := m.Iteration(0, s).Device > time.Second/2; slow != (i == 3) {
+			t.Errorf("iteration %d, with %s: stalled %v", i, ledger.WorkNames[feature], slow)
+		}
+	}
+}
+
+// Decode waits for memory, a long prompt computes.
+func TestWhatPrefillAddsIsCompute(t *testing.T) {
+	c := calibrate(t, demoEngine(t))
+	if m := c.Expect(shape(8, 500)).Memory; m != 1 {
+		t.Errorf("decode waits for memory in %.2f of its time", m)
+	}
+	if m := c.Expect(shape(0, 0, 250)).Memory; m < 0.1 || m > 0.5 {
+		t.Errorf("a chunk of 250 tokens waits for memory in %.2f of its time", m)
+	}
+}
+
+// Of a rank that timed its device, the rest of the wait is tail: nothing is lost.
+func TestPartsAddUpToTheIteration(t *testing.T) {
+	for _, depth := range []int{1, 2} {
+		e := made(t, 5, 1000, depth, small().Model(5), true)
+		for k := range e.Iterations {
+			it := &e.Iterations[k]
+			it.Execution.Device = it.Execution.Device * 9 / 10
+			p := partsOf(e, it)
+			took := Took{Host: time.Duration(p[partHost]), Device: time.Duration(p[partDevice]), Tail: time.Duration(p[partTail])}
+			if got := Duration(e, it, took); got != float64(it.Duration()) {
+				t.Fatalf("depth %d: iteration %d took %d ns, its parts %g", depth, it.Number, it.Duration(), got)
+			}
+		}
+	}
+}
+
+// A gap is measured only where the next decision had waited for nothing but the completion.
+func TestGapsAreMeasuredWhereNothingElseIsWaitedFor(t *testing.T) {
+	e := &ledger.Engine{First: 1, Iterations: []ledger.Iteration{{Number: 1, Decided: 10, Launched: 20, End: 100}, {Number: 2, Decided: 30, Launched: 40, End: 200}, {Number: 3, Decided: 107}}}
+	if gap := gapAfter(e, e.Row(1), 2); gap != 7 {
+		t.Errorf("gap of %g ns", gap)
+	}
+	e.Iterations[1].Launched = 104 // the pipeline was not full: the loop had other things to do
+	if gap := gapAfter(e, e.Row(1), 2); !math.IsNaN(gap) {
+		t.Errorf("gap of %g ns", gap)
+	}
+	if gap := gapAfter(e, e.Row(2), 1); !math.IsNaN(gap) { // decided before
+		t.Errorf("gap of %g ns", gap)
+	}
+	if gap := gapAfter(e, e.Row(3), 1); !math.IsNaN(gap) { // the last
+		t.Errorf("gap of %g ns", gap)
+	}
+}
+
+// A long run is learned from in stretches all over it, and a calibration of it does not grow.
+func TestALongRunIsThinned(t *testing.T) {
+	seen := make([]observation, 5*MaxRows/2)
+	for i := range seen {
+		seen[i].number = uint64(i)
+	}
+	kept := thin(seen)
+	if len(kept) > MaxRows || len(kept) < MaxRows/2 {
+		t.Fatalf("%d of %d kept", len(kept), len(seen))
+	}
+	breaks := 0
+	for i := 1; i < len(kept); i++ {
+		if kept[i].number != kept[i-1].number+1 {
+			breaks++
+		}
+	}
+	if breaks > len(kept)/stretch || kept[len(kept)-1].number < uint64(len(seen)-4*stretch) {
+		t.Errorf("%d breaks in %d, the last is %d", breaks, len(kept), kept[len(kept)-1].number)
 	}
 }
 

@@ -144,10 +144,13 @@ func thin(seen []observation) []observation {
 	return kept
 }
 
-// alternate parts what was seen into every other stretch and those between.
+// Alternate is true of every other stretch of iterations, and parts a run such that both sides saw the same machine.
+func Alternate(n uint64) bool { return n/stretch%2 == 0 }
+
+// alternate parts what was seen so.
 func alternate(seen []observation) (even, odd []observation) {
-	for i, o := range seen {
-		if i/stretch%2 == 0 {
+	for _, o := range seen {
+		if Alternate(o.number) {
 			even = append(even, o)
 		} else {
 			odd = append(odd, o)

@@ -108,7 +108,7 @@ func calibrate(t testing.TB, e *ledger.Engine) *Calibration {
 // small is a synthetic engine with graphs of the sizes that the small scheduler makes.
 func small() Synthetic {
 	y := MadeUp()
-	y.Graphs = []int{1, 2, 4, 8, 16, 32}
+	y.Graphs, y.Eager = []int{1, 2, 4, 8, 16, 32}, 4*time.Millisecond
 	return y
 }
 

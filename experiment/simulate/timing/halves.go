@@ -34,8 +34,8 @@ func Half(e *ledger.Engine) (n uint64, clean bool) {
 
 func abs(n int) int { return max(n, -n) }
 
-// Pace compares the mean gap between the tokens of a sequence (TPOT) to what it would have been had each iteration from its first to
-// its last token taken a drawn time, in the batches that there really were. Scheduling has no part in it.
+// Pace compares the mean gap between the tokens of a sequence (TPOT) to what it would have been had each iteration taken a drawn time, in
+// the batches that there really were. Scheduling has no part in it.
 type Pace struct {
 	Sequences int     `json:"sequences"`
 	Median    float64 `json:"median"` // of one sequence's absolute error
@@ -44,54 +44,59 @@ type Pace struct {
 	Mean      float64 `json:"mean"`
 }
 
-// Pace judges the sequences all of whose iterations from the first to the last token are such that use returns true, and wholly known,
-// and none of which stalled, in truth or in the drawing.
-func (c *Calibration) Pace(e *ledger.Engine, use func(n uint64) bool, seed uint64) Pace {
-	tiles := make([]float64, len(e.Iterations)) // drawn duration and gap of each iteration; NaN = not judged
-	for k := range tiles {
-		tiles[k] = math.NaN()
-	}
-	drawn := c.Model(seed)
-	gap := 0.0 // before the next iteration
-	for _, o := range observe(e, use) {
-		it := e.Row(o.number)
-		took := drawn.Iteration(0, &o.shape)
-		if d, t := Duration(e, it, took), Duration(e, it, c.Typical(&o.shape)); !stalled(d, t) && !stalled(float64(it.Duration()), t) {
-			tiles[o.number-e.First] = d + gap
+// leastPace is how many judged iterations a sequence needs.
+const leastPace = 8
+
+// Pace judges sequences on those iterations between their first and their last token for which use returns true. Iterations that
+// stalled, in truth or in the drawing, are left out: a single one would be all there is to see.
+func (c *Calibration) Pace(e *ledger.Engine, use func(n uint64) bool) Pace {
+	seen := observe(e, use)
+	var real, drawn, one []float64
+	for seed := range uint64(draws) {
+		sums := c.tiles(e, seen, seed)
+		for _, q := range e.Sequences {
+			if q.FirstEmit < e.First || q.LastEmit <= q.FirstEmit || q.LastEmit > e.Last() {
+				continue
+			}
+			p := sums[q.LastEmit-e.First+1].sub(sums[q.FirstEmit-e.First+1])
+			if p.n >= leastPace {
+				real, drawn, one = append(real, p.real/p.n), append(drawn, p.drawn/p.n), append(one, math.Abs(p.drawn/p.real-1))
+			}
 		}
-		gap = float64(took.Gap)
-		if e.Depth > 1 { // it passes beside the device's work
+	}
+	if len(real) == 0 {
+		return Pace{}
+	}
+	off := func(q float64) float64 { return quantile(drawn, q)/quantile(real, q) - 1 }
+	return Pace{len(real) / draws, quantile(one, 0.5), off(0.5), off(0.99), sum(drawn)/sum(real) - 1}
+}
+
+// pace is time over n iterations, ns.
+type pace struct{ n, real, drawn float64 }
+
+func (p pace) add(o pace) pace { return pace{p.n + o.n, p.real + o.real, p.drawn + o.drawn} }
+func (p pace) sub(o pace) pace { return pace{p.n - o.n, p.real - o.real, p.drawn - o.drawn} }
+
+// tiles are running sums over the rows of e, of what was seen: iterations with the gap before them, as they were and drawn.
+func (c *Calibration) tiles(e *ledger.Engine, seen []observation, seed uint64) []pace {
+	sums := make([]pace, len(e.Iterations)+1)
+	model := c.Model(seed)
+	gap := time.Duration(0)
+	for _, o := range seen {
+		it := e.Row(o.number)
+		took := model.Iteration(0, &o.shape)
+		real, drawn, typical := float64(it.Duration()), Duration(e, it, took), Duration(e, it, c.Typical(&o.shape))
+		if !stalled(real, typical) && !stalled(drawn, typical) {
+			sums[o.number-e.First+1] = pace{1, float64(it.End - e.TileStart(o.number)), drawn + float64(gap)}
+		}
+		if gap = took.Gap; e.Depth > 1 { // it passes beside the device's work
 			gap = 0
 		}
 	}
-	sums, known := make([]float64, len(tiles)+1), make([]int, len(tiles)+1)
-	for k, t := range tiles {
-		sums[k+1], known[k+1] = sums[k], known[k]
-		if !math.IsNaN(t) {
-			sums[k+1], known[k+1] = sums[k]+t, known[k]+1
-		}
+	for k := range e.Iterations {
+		sums[k+1] = sums[k+1].add(sums[k])
 	}
-	var real, predicted, one []float64
-	for _, q := range e.Sequences {
-		if q.FirstEmit < e.First || q.LastEmit <= q.FirstEmit || q.LastEmit > e.Last() || q.FirstUncertain || q.Output < 2 {
-			continue
-		}
-		a, b := q.FirstEmit-e.First+1, q.LastEmit-e.First+1 // tiles after the first token's, up to the last one's
-		if known[b]-known[a] != int(b-a) {
-			continue
-		}
-		n := float64(q.Output - 1)
-		r, p := float64(e.Row(q.LastEmit).End-e.Row(q.FirstEmit).End)/n, (sums[b]-sums[a])/n
-		real, predicted, one = append(real, r), append(predicted, p), append(one, math.Abs(p/r-1))
-	}
-	pace := Pace{Sequences: len(real)}
-	if len(real) == 0 {
-		return pace
-	}
-	pace.Median = quantile(one, 0.5)
-	pace.P50, pace.P99 = quantile(predicted, 0.5)/quantile(real, 0.5)-1, quantile(predicted, 0.99)/quantile(real, 0.99)-1
-	pace.Mean = sum(predicted)/sum(real) - 1
-	return pace
+	return sums
 }
 
 func sum(xs []float64) float64 {

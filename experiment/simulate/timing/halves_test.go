@@ -34,12 +34,12 @@ func TestPace(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p := c.Pace(e, rest, 1)
+		p := c.Pace(e, rest)
 		if p.Sequences < 50 || p.Median > 0.02 || math.Abs(p.P50) > 0.02 || math.Abs(p.P99) > 0.03 || math.Abs(p.Mean) > 0.02 {
 			t.Errorf("depth %d: %+v", depth, p)
 		}
 		slow := made(t, 6, 4000, depth, Faster(still(small()).Model(6), 0.5), false)
-		if p := c.Pace(slow, rest, 1); p.Mean > -0.3 || p.P50 > -0.3 {
+		if p := c.Pace(slow, rest); p.Mean > -0.3 || p.P50 > -0.3 {
 			t.Errorf("depth %d: half as fast, it is predicted at %+v", depth, p)
 		}
 	}

@@ -21,7 +21,8 @@ type Errors struct {
 	Median float64 `json:"median"`
 	P90    float64 `json:"p90"`
 	P99    float64 `json:"p99"`
-	// The same iterations with residuals drawn: signed errors of the quantiles of the durations, and of their sum without stalls.
+	// The same iterations with residuals drawn, a few times over: signed errors of the quantiles of the durations, and of their sum
+	// without stalls.
 	DrawnP50   float64 `json:"drawn_p50"`
 	DrawnP90   float64 `json:"drawn_p90"`
 	DrawnP99   float64 `json:"drawn_p99"`
@@ -33,17 +34,25 @@ func (c *Calibration) Judge(e *ledger.Engine, use func(n uint64) bool) Accuracy 
 	return c.judge(e, observe(e, use))
 }
 
+// draws is how many times residuals are drawn to judge by, so that the chance of one drawing does not decide.
+const draws = 8
+
 func (c *Calibration) judge(e *ledger.Engine, seen []observation) Accuracy {
 	var all, decode, prefill comparison
-	drawn := c.Model(0)
+	var drawn [draws]*Calibrated
+	for i := range drawn {
+		drawn[i] = c.Model(uint64(i))
+	}
 	for i := range seen {
 		o := &seen[i]
 		it := e.Row(o.number)
 		if o.shape.Tokens == 0 || it.Duration() <= 0 {
 			continue
 		}
-		typical, draw := c.Typical(&o.shape), drawn.Iteration(0, &o.shape)
-		p := pair{real: float64(it.Duration()), typical: Duration(e, it, typical), drawn: Duration(e, it, draw)}
+		p := pair{real: float64(it.Duration()), typical: Duration(e, it, c.Typical(&o.shape))}
+		for i, m := range drawn {
+			p.drawn[i] = Duration(e, it, m.Iteration(0, &o.shape))
+		}
 		all = append(all, p)
 		if o.shape.Prefills > 0 {
 			prefill = append(prefill, p)
@@ -64,7 +73,10 @@ func Duration(e *ledger.Engine, it *ledger.Iteration, t Took) float64 {
 }
 
 // pair is one iteration as it was and as it was predicted, ns.
-type pair struct{ real, typical, drawn float64 }
+type pair struct {
+	real, typical float64
+	drawn         [draws]float64
+}
 
 type comparison []pair
 
@@ -73,15 +85,17 @@ func (c comparison) errors() Errors {
 	if len(c) == 0 {
 		return e
 	}
-	one, real, drawn := make([]float64, len(c)), make([]float64, len(c)), make([]float64, len(c))
+	var one, real, drawn []float64
 	var realSum, drawnSum float64
-	for i, p := range c {
-		one[i], real[i], drawn[i] = math.Abs(p.typical-p.real)/p.real, p.real, p.drawn
+	for _, p := range c {
+		one, real, drawn = append(one, math.Abs(p.typical-p.real)/p.real), append(real, p.real), append(drawn, p.drawn[:]...)
 		if !stalled(p.real, p.typical) {
 			realSum += p.real
 		}
-		if !stalled(p.drawn, p.typical) {
-			drawnSum += p.drawn
+		for _, d := range p.drawn {
+			if !stalled(d, p.typical) {
+				drawnSum += d / draws
+			}
 		}
 	}
 	off := func(q float64) float64 { return quantile(drawn, q)/quantile(real, q) - 1 }

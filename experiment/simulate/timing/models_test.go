@@ -124,6 +124,12 @@ func TestPresetsAnswerInRatios(t *testing.T) {
 		if chunk := m.Iteration(0, shape(0, 0, 2048)); chunk.Device < 5*RatioReference || chunk.Memory > 0.1 {
 			t.Errorf("%s: a chunk of 2048 takes %+v", p.Name, chunk)
 		}
+		// By hand: 2 FLOP a parameter and token, and 4 a pair, layer and hidden dimension; against the weights read once.
+		flop := 2*p.Transformer.Parameters*2048 + 4*float64(p.Transformer.Layers)*float64(p.Transformer.Hidden)*2048*2048/2
+		want := flop / 989.5e12 / (2 * p.Transformer.Parameters / 3.35e12)
+		if got := m.Iteration(0, shape(0, 0, 2048)).Device.Seconds(); math.Abs(got/want-1) > 1e-6 {
+			t.Errorf("%s: a chunk of 2048 takes %.3f, by hand %.3f", p.Name, got, want)
+		}
 		if p.Accelerator.Source == "" || p.Transformer.Source == "" {
 			t.Errorf("%s: figures without a source", p.Name)
 		}
@@ -217,6 +223,21 @@ func TestCollectionsPause(t *testing.T) {
 	_, old := full(64, 10*time.Hour)
 	if few == 0 || many < 6*few || old < 3*young {
 		t.Errorf("%d full collections with 8 sequences, %d with 64; the first takes %v, after ten hours %v", few, many, young, old)
+	}
+}
+
+// Every tenth collection is a middle one, every hundredth a full one.
+func TestCollectionsComeInThreeGenerations(t *testing.T) {
+	y := still(MadeUp())
+	base := y.Model(1).Iteration(0, shape(10, 100)).Host
+	y.Collection = Collection{PerSequence: 1, Threshold: 20, Young: time.Millisecond, Middle: time.Second, PerObject: time.Minute, Alive: 3, Growth: 1}
+	m := y.Model(1)
+	seen := map[time.Duration]int{}
+	for range 2000 {
+		seen[m.Iteration(2*time.Second, shape(10, 100)).Host-base]++
+	}
+	if want := map[time.Duration]int{0: 1000, time.Millisecond: 900, time.Second: 90, 5 * time.Minute: 10}; !reflect.DeepEqual(seen, want) {
+		t.Errorf("%v, want %v", seen, want)
 	}
 }
 

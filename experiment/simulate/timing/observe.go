@@ -122,10 +122,8 @@ func gapAfter(e *ledger.Engine, it *ledger.Iteration, depth uint64) float64 {
 func continuing(e *ledger.Engine) []bool {
 	change := make([]int, len(e.Iterations)+1)
 	each(e, func(q *ledger.Sequence, first, last int) {
-		if first < last {
-			change[first]++
-			change[last]--
-		}
+		change[first]++
+		change[last]--
 	})
 	on := make([]bool, len(e.Iterations))
 	n := 0

@@ -56,7 +56,7 @@ type Drift struct {
 // MadeUp is a synthetic engine of the magnitude of an H100 with an 8B model under vLLM. Where its figures come from, docs/timing.md says.
 func MadeUp() Synthetic {
 	return Synthetic{
-		Device: Presets[0], Efficiency: 0.8,
+		Device: Presets[0], Efficiency: 0.9,
 		Graphs: CaptureSizes(512), Eager: 900 * time.Microsecond,
 		Decide: 150 * time.Microsecond, DecidePer: 4 * time.Microsecond,
 		Tail: 250 * time.Microsecond, TailPer: 6 * time.Microsecond, Gap: 60 * time.Microsecond,

@@ -1,12 +1,10 @@
 package world
 
 import (
-	"encoding/json"
 	"fmt"
 	"time"
 
 	"github.com/whylate/whylate/experiment"
-	"github.com/whylate/whylate/experiment/simulate"
 	"github.com/whylate/whylate/experiment/simulate/timing"
 	"github.com/whylate/whylate/ledger"
 	"github.com/whylate/whylate/wire"
@@ -133,30 +131,4 @@ func (c *Client) validate() error {
 		}
 	}
 	return nil
-}
-
-// settingsOf reads an engine's rules and settings from its hello's, and refuses what would never end: a pool that one sequence of full
-// length does not fit into. The engine itself refuses to start then, too.
-func settingsOf(k *Rank) (simulate.Rules, simulate.Settings, error) {
-	rules, s, err := simulate.FromHello(k.Version, k.Settings)
-	if err != nil {
-		return rules, s, err
-	}
-	if fits := (s.Blocks - 1) * s.BlockSize; s.MaxLength > fits {
-		return rules, s, fmt.Errorf("world: num_gpu_blocks = %d: the pool holds %d tokens, and a sequence may have max_model_len = %d: raise the one or lower the other", s.Blocks, fits, s.MaxLength)
-	}
-	return rules, s, nil
-}
-
-// DefaultSettings are a hello's settings of a vLLM that was started with its defaults on a large GPU: change what the engine at hand has
-// otherwise.
-func DefaultSettings() map[string]any {
-	n := func(text string) json.Number { return json.Number(text) }
-	return map[string]any{
-		"scheduler": "Scheduler", "model": "simulated", "served_model": "simulated", "policy": "fcfs", "enable_chunked_prefill": true,
-		"enable_prefix_caching": true, "scheduler_reserve_full_isl": true, "async_scheduling": false, "max_model_len": n("8192"),
-		"max_num_seqs": n("256"), "max_num_batched_tokens": n("8192"), "max_num_scheduled_tokens": n("8192"), "block_size": n("16"),
-		"hash_block_size": n("16"), "num_gpu_blocks": n("16384"), "kv_cache_groups": n("1"), "long_prefill_token_threshold": n("0"),
-		"watermark_blocks": n("0"), "num_speculative_tokens": n("0"), "tensor_parallel_size": n("1"), "pipeline_parallel_size": n("1"),
-	}
 }

@@ -21,20 +21,21 @@ func LeastLoaded() Router { return leastLoaded{} }
 
 type leastLoaded struct{}
 
-func (leastLoaded) Pick(open []int, _ []uint64) int { return least(open) }
+func (leastLoaded) Pick(open []int, _ []uint64) int { return least(open, 0) }
 
-func least(open []int) int {
-	best := 0
-	for i, n := range open {
-		if n < open[best] {
-			best = i
+// least is the one with the fewest exchanges open, of equals the first from a place on.
+func least(open []int, from int) int {
+	best := from % len(open)
+	for i := range open {
+		if n := (from + i) % len(open); open[n] < open[best] {
+			best = n
 		}
 	}
 	return best
 }
 
 // PrefixAware sends a prompt to the replica that was sent the longest beginning of it last, unless that has so many exchanges more open
-// than the least loaded one; whoever shares nothing goes to the least loaded. It remembers the newest blocks only.
+// than the least loaded one; whoever shares nothing goes to the least loaded, of equals to each in turn. It remembers the newest blocks only.
 func PrefixAware(blocks, imbalance int) Router {
 	return &prefixAware{sent: make(map[uint64]int, blocks), order: make([]uint64, 0, blocks), imbalance: imbalance}
 }
@@ -44,10 +45,12 @@ type prefixAware struct {
 	order     []uint64       // of the hashes' first sending, in a circle
 	oldest    int
 	imbalance int
+	turn      int
 }
 
 func (r *prefixAware) Pick(open []int, prefix []uint64) int {
-	best := least(open)
+	best := least(open, r.turn)
+	r.turn++
 	for i := len(prefix) - 1; i >= 0; i-- {
 		if n, known := r.sent[prefix[i]]; known && n < len(open) {
 			if open[n]-open[best] <= r.imbalance {

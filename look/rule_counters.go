@@ -10,13 +10,26 @@ import (
 	"github.com/whylate/whylate/exposition"
 )
 
-// counter is a signal of a device as one counter, nil where it is not there.
+// counter is a signal of a device as one counter, nil where it is not there. Of several producers the one speaks that was heard most often: each
+// tells the same counter with a delay of its own, so that together they would go up and down.
 func (d *device) counter(s *Scene, signal string) *adapter.Reading {
 	rs := d.of(s, signal, "")
 	if len(rs) == 0 {
 		return nil
 	}
-	return &adapter.Reading{Track: adapter.Track{Points: d.series(s, signal, "")}, Signal: rs[0].Signal, Native: rs[0].Native, Who: d.who}
+	heard := map[string]int{}
+	speaks := rs[0].Who.Producer
+	for _, r := range rs {
+		heard[r.Who.Producer] += len(r.Points)
+		if heard[r.Who.Producer] > heard[speaks] {
+			speaks = r.Who.Producer
+		}
+	}
+	if len(heard) == 1 {
+		return &adapter.Reading{Track: adapter.Track{Points: d.series(s, signal, "")}, Signal: rs[0].Signal, Native: rs[0].Native, Who: d.who}
+	}
+	rs = slices.DeleteFunc(rs, func(r *adapter.Reading) bool { return r.Who.Producer != speaks })
+	return &adapter.Reading{Track: adapter.Track{Points: merge(rs)}, Signal: rs[0].Signal, Native: rs[0].Native, Who: d.who}
 }
 
 // inBytes is the unit of a native rate.

@@ -8,7 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/whylate/whylate/adapter"
 	sampler "github.com/whylate/whylate/gpu"
+	"github.com/whylate/whylate/signals"
 	"github.com/whylate/whylate/wire"
 )
 
@@ -59,5 +61,20 @@ func TestSamplesOfACapture(t *testing.T) {
 	}
 	if v, ok := s.devices()[0].last(s, "gpu.clock_events", ""); !ok || v != 0x40 {
 		t.Errorf("clocks are held by %v, %v", v, ok)
+	}
+}
+
+// A counter that two producers tell, one of them half a minute late, is no counter that falls: the one that was heard more often speaks.
+func TestCounterOfTwoProducers(t *testing.T) {
+	reading := func(producer string, points ...adapter.Point) *adapter.Reading {
+		return &adapter.Reading{Track: adapter.Track{Points: points}, Signal: signals.Lookup("gpu.energy"), Native: &signals.Native{Producer: producer}, Who: adapter.Who{Producer: producer}}
+	}
+	d := &device{readings: []*adapter.Reading{
+		reading("dcgm", adapter.Point{At: 2e9, Value: 100}, adapter.Point{At: 4e9, Value: 100}),
+		reading("whylate", adapter.Point{At: 1e9, Value: 150}, adapter.Point{At: 3e9, Value: 170}, adapter.Point{At: 5e9, Value: 190}),
+	}}
+	c := d.counter(&Scene{}, "gpu.energy")
+	if spans, bad := c.Spans(); len(bad) != 0 || len(spans) != 1 || len(c.Points) != 3 {
+		t.Errorf("%v: spans %v, bad reads %v", c.Points, spans, bad)
 	}
 }

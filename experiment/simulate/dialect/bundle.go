@@ -3,7 +3,7 @@ package dialect
 import (
 	"bufio"
 	"bytes"
-	"encoding/json"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/whylate/whylate/bundle"
+	"github.com/whylate/whylate/experiment/simulate/world"
 	"github.com/whylate/whylate/ledger"
 	"github.com/whylate/whylate/wire"
 )
@@ -35,14 +36,21 @@ type Options struct {
 	ScrapeEvery time.Duration // between metrics pages; 0 = 15 s
 	Device      string        // whose memory the KV cache lies in, as the engine's log calls it; "" = GPU
 	Producer    string        // of the manifest; "" = whylate
-	// Window is how much later a message may come than one of another source that happened after it; 0 = they come in order of time.
+	// Window is how much later a message may come than one of another source that happened after it: as long as the longest time that a
+	// process of the world is stalled, since its messages tell then what it will do. 0 = 30 s. What comes later still is in no page before
+	// its coming, and counted: see [Bundle.Late].
 	Window time.Duration
 	Truth  []byte // becomes truth.json; nil = the truth is not known
+	// Until is when the scraping ends. Zero is with the last message, or, if no request is left, when a page has told how all ended.
+	Until time.Time
 }
 
-const scrapeEvery = 15 * time.Second
+const (
+	scrapeEvery = 15 * time.Second
+	outOfOrder  = 30 * time.Second
+)
 
-// Bundle is a Recorder that writes a run bundle as a directory, file by file: what it holds in memory does not grow with the run. The same
+// Bundle is a [world.Recorder] that writes a run bundle as a directory, file by file: what it holds in memory does not grow with the run. The same
 // messages give the same bytes.
 type Bundle struct {
 	o        Options
@@ -60,14 +68,15 @@ type Bundle struct {
 
 // recorded is a source in a capture.
 type recorded struct {
-	capture *capture
-	id      uint16
+	capture *capture // nil = it is not kept
+	source  int
 }
 
 // capture is one file of captures.
 type capture struct {
 	out io.WriteCloser
 	*wire.CaptureWriter
+	frames *world.Frames
 }
 
 // file is a text that is written line by line.
@@ -84,23 +93,20 @@ func Create(path string, o Options) (*Bundle, error) {
 	if o.ScrapeEvery <= 0 {
 		o.ScrapeEvery = scrapeEvery
 	}
-	if o.Device == "" {
-		o.Device = "GPU"
-	}
-	if o.Producer == "" {
-		o.Producer = "whylate"
-	}
+	o.Window = cmp.Or(o.Window, outOfOrder)
+	o.Device = cmp.Or(o.Device, "GPU")
+	o.Producer = cmp.Or(o.Producer, "whylate")
 	dir, err := bundle.CreateDir(path)
 	if err != nil {
 		return nil, err
 	}
 	b := &Bundle{o: o, dir: dir, fleet: newFleet(o.Window), captures: map[string]*capture{}, files: map[string]*file{}}
 	b.manifest.Producer = o.Producer
-	b.fleet.metFront, b.fleet.metOther = b.met, b.listen
+	b.fleet.metFront, b.fleet.metSource = b.listenToFront, b.listenTo
 	return b, nil
 }
 
-// Source implements [Recorder].
+// Source implements [world.Recorder].
 func (b *Bundle) Source(h *wire.Hello) (int, error) {
 	p, err := b.fleet.open(h)
 	if err != nil {
@@ -114,19 +120,18 @@ func (b *Bundle) Source(h *wire.Hello) (int, error) {
 		b.first = at
 	}
 	b.name(h)
-	r, err := b.capture(p, at)
+	r, err := b.capture(p)
 	b.sources = append(b.sources, r)
 	return p.source, err
 }
 
 // capture opens a source in the capture that it belongs to.
-func (b *Bundle) capture(p *process, at int64) (r recorded, err error) {
+func (b *Bundle) capture(p *process) (r recorded, err error) {
 	if b.o.Keep&Captures == 0 {
 		return r, nil
 	}
 	name := captureOf(p)
-	c := b.captures[name]
-	if c == nil {
+	if b.captures[name] == nil {
 		out, err := b.dir.Create(name)
 		if err != nil {
 			return r, err
@@ -135,27 +140,11 @@ func (b *Bundle) capture(p *process, at int64) (r recorded, err error) {
 		if err != nil {
 			return r, errors.Join(err, out.Close())
 		}
-		c = &capture{out, w}
-		b.captures[name] = c
+		b.captures[name] = &capture{out, w, world.NewFrames(w)}
 	}
-	object, err := json.Marshal(&p.hello)
-	if err != nil {
-		return r, err
-	}
-	if r.id, err = c.Source(wire.Source{Name: wire.RingName(&p.hello), Hello: object, Opened: at}); err != nil {
-		return r, err
-	}
-	r.capture = c
-	raw, err := wire.Append(nil, p.sequence+1, &p.hello)
-	if err != nil {
-		return r, err
-	}
-	p.sequence++
-	frame, _, err := wire.ParseFrame(raw)
-	if err != nil {
-		return r, err
-	}
-	return r, c.Frame(r.id, frame)
+	r.capture = b.captures[name]
+	r.source, err = r.capture.frames.Source(&p.hello)
+	return r, err
 }
 
 // captureOf is the capture that a source goes into: each kind can be left out by itself.
@@ -172,39 +161,41 @@ func captureOf(p *process) string {
 // name notes in the manifest who speaks, and by which clock.
 func (b *Bundle) name(h *wire.Hello) {
 	m := &b.manifest
-	if h.Role == "engine" && len(h.Settings) > 0 {
-		id := ledger.EngineID{Deployment: h.Engine.Deployment, Replica: h.Engine.Replica, Rank: h.Engine.Rank, Incarnation: h.Engine.Incarnation}
-		model, _ := h.Settings["served_model"].(string)
-		m.Engines = append(m.Engines, bundle.Engine{ID: id.String(), Name: h.Engine.Name, Version: h.Engine.Version, Model: model})
+	id := ledger.EngineID{Deployment: h.Engine.Deployment, Replica: h.Engine.Replica, Rank: h.Engine.Rank, Incarnation: h.Engine.Incarnation}.String()
+	if model, _ := h.Settings["served_model"].(string); model != "" && !slices.ContainsFunc(m.Engines, func(e bundle.Engine) bool { return e.ID == id }) {
+		m.Engines = append(m.Engines, bundle.Engine{ID: id, Name: h.Engine.Name, Version: h.Engine.Version, Model: model})
 	}
 	if !slices.ContainsFunc(m.Clocks, func(c bundle.Clock) bool { return c.Domain == h.Boot }) {
 		m.Clocks = append(m.Clocks, bundle.Clock{Domain: h.Boot, Offset: offset(h.Clock[0], h.Clock[1], h.Clock[2]), Uncertainty: (h.Clock[2] - h.Clock[0] + 1) / 2})
 	}
 }
 
-// Record implements [Recorder].
+// Record implements [world.Recorder].
 func (b *Bundle) Record(source int, m wire.Message) error {
+	return b.take(source, m, (*world.Frames).Record)
+}
+
+// Lose implements [world.Loser]: the capture has a hole there, and all others say what they say anyhow.
+func (b *Bundle) Lose(source int, m wire.Message) error {
+	return b.take(source, m, (*world.Frames).Lose)
+}
+
+func (b *Bundle) take(source int, m wire.Message, keep func(*world.Frames, int, wire.Message) error) error {
 	if _, ok := m.(*wire.Hello); ok || b.err != nil {
 		return b.err
 	}
-	frame, err := b.fleet.record(source, m)
-	if err == nil {
-		if r := b.sources[source]; r.capture != nil {
-			err = r.capture.Frame(r.id, frame)
-		}
+	b.fail(b.fleet.record(source, m))
+	if b.err != nil {
+		return b.err
 	}
-	b.fail(err)
+	if r := b.sources[source]; r.capture != nil {
+		b.fail(keep(r.capture.frames, r.source, m))
+	}
 	return b.err
 }
 
-// Lose takes a message that its probe lost: the capture has a hole there, and all others say what they say anyhow.
-func (b *Bundle) Lose(source int, m wire.Message) error {
-	if b.err == nil {
-		_, err := b.fleet.record(source, m)
-		b.fail(err)
-	}
-	return b.err
-}
+// Late is how many messages came later than [Options.Window] allows.
+func (b *Bundle) Late() int { return b.fleet.line.late }
 
 func (b *Bundle) fail(err error) {
 	if b.err == nil && err != nil {
@@ -212,8 +203,8 @@ func (b *Bundle) fail(err error) {
 	}
 }
 
-// met has the dialects listen to a front end.
-func (b *Bundle) met(f *front, h *wire.Hello, at int64) {
+// listenToFront has the dialects listen to a front end.
+func (b *Bundle) listenToFront(f *front, h *wire.Hello, at int64) {
 	if b.o.Keep&Logs != 0 {
 		c := newConsole(f, b.o.Device, at, b.append("log/"+f.target+".log"))
 		f.hears = append(f.hears, c)
@@ -230,11 +221,10 @@ func (b *Bundle) met(f *front, h *wire.Hello, at int64) {
 	}
 }
 
-// listen has the dialects listen to a source.
-func (b *Bundle) listen(p *process) {
+// listenTo has the dialects listen to a source.
+func (b *Bundle) listenTo(p *process) {
 	var calls *calls
-	switch {
-	case b.o.Keep&Traces != 0 && (p.hello.Role == "client" || p.hello.Role == "gateway"):
+	if b.o.Keep&Traces != 0 && (p.hello.Role == "client" || p.hello.Role == "gateway") {
 		calls = newCalls(&p.hello, b.model, b.append("otlp/"+p.hello.Role+".jsonl"))
 		b.calls = append(b.calls, calls)
 	}
@@ -316,6 +306,12 @@ func (b *Bundle) scrape(at int64) error {
 // Close writes what waits, and the manifest.
 func (b *Bundle) Close() error {
 	b.fail(b.fleet.end())
+	switch {
+	case !b.o.Until.IsZero():
+		b.fail(b.fleet.until(b.o.Until.UnixNano()))
+	case b.fleet.atRest(): // else it was cut off, and nobody knows what comes
+		b.fail(b.fleet.until(b.fleet.latest + int64(b.o.ScrapeEvery)))
+	}
 	for _, target := range slices.Sorted(maps.Keys(b.fleet.fronts)) {
 		if t := b.fleet.fronts[target].traces; t != nil {
 			t.flush()

@@ -42,11 +42,12 @@ func lengthBounds(most int) (bounds []float64) {
 	}
 }
 
-// newCounts counts nothing yet, of an engine whose sequences have so many tokens at most.
-func newCounts(longest int) *counts {
+// newCounts counts nothing yet, of an engine whose sequences have so many tokens at most, and that drafts so many at once.
+func newCounts(longest, drafts int) *counts {
 	lengths := lengthBounds(longest)
 	return &counts{
-		ttft: newHistogram(firstBounds), itl: newHistogram(tokenBounds), tpot: newHistogram(tokenBounds), e2e: newHistogram(requestBounds),
+		acceptedAt: make([]float64, drafts),
+		ttft:       newHistogram(firstBounds), itl: newHistogram(tokenBounds), tpot: newHistogram(tokenBounds), e2e: newHistogram(requestBounds),
 		queue: newHistogram(requestBounds), inference: newHistogram(requestBounds), prefill: newHistogram(requestBounds), decode: newHistogram(requestBounds),
 		promptTokens: newHistogram(lengths), generationTokens: newHistogram(lengths), iterationTokens: newHistogram(iterationBounds),
 		mostTokens: newHistogram(lengths), paramN: newHistogram(choiceBounds), paramMost: newHistogram(lengths), preempted: newHistogram(preemptionBounds), computed: newHistogram(lengths),
@@ -61,10 +62,7 @@ func (c *counts) state(s *state) {
 	for _, d := range s.drafts {
 		c.drafts++
 		c.drafted += float64(d.tokens)
-		for len(c.acceptedAt) < d.tokens {
-			c.acceptedAt = append(c.acceptedAt, 0)
-		}
-		for i := range d.taken {
+		for i := range min(d.taken, len(c.acceptedAt)) {
 			c.acceptedAt[i]++
 		}
 	}

@@ -14,6 +14,9 @@ import (
 // CollectEvery is how often a DCGM exporter reads its devices, unless it is told otherwise. A scrape in between gets the same page again.
 const CollectEvery = 30 * time.Second
 
+// firstCollection is how long after a run's beginning the exporter collects first: it has run before, at any phase.
+const firstCollection = 2 * time.Second
+
 // cards is a DCGM exporter: the devices of a host, as it last read them.
 type cards struct {
 	target  string
@@ -54,7 +57,11 @@ func (c *card) see(m *wire.Sample) {
 		}
 	}
 	for _, v := range m.Values {
-		if int(v.Signal) < len(c.values) {
+		switch {
+		case int(v.Signal) >= len(c.values):
+		case c.natives[v.Signal].name == xidField:
+			c.xid = uint32(v.Value)
+		default:
 			c.values[v.Signal] = sampled{true, v.Value}
 		}
 	}
@@ -83,7 +90,7 @@ func exported(signal string) native {
 		return native{}
 	}
 	for _, n := range s.From {
-		if _, ok := fields[n.Name]; ok && n.Producer == "dcgm" && n.Name != xidField {
+		if _, ok := fields[n.Name]; ok && n.Producer == "dcgm" {
 			times := n.Times
 			if times == 0 {
 				times = 1

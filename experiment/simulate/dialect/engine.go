@@ -146,11 +146,8 @@ func (e *engine) done(at int64, m *wire.Done) {
 	}
 }
 
-// iterated tells of a completion that had something scheduled.
+// iterated tells of a completion.
 func (e *engine) iterated(at int64, it *iteration) {
-	if it.contextTokens+it.generationTokens == 0 {
-		return
-	}
 	for _, l := range e.front.hears {
 		l.iterated(e, at, it)
 	}

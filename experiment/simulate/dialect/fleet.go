@@ -19,18 +19,16 @@ type fleet struct {
 	cards   map[string]*cards // by target
 	timers  []*timer
 	latest  int64 // Unix ns, of the messages taken so far
-	frame   []byte
 
 	// Whoever uses the fleet may say what is to become of what it meets first.
-	metFront func(f *front, h *wire.Hello, at int64)
-	metOther func(p *process)
+	metFront  func(f *front, h *wire.Hello, at int64)
+	metSource func(p *process)
 }
 
 // process is one source.
 type process struct {
 	source    int
 	hello     wire.Hello
-	sequence  uint64 // of its last frame
 	front     *front
 	sequences map[uint32]*sequence // by the front end's handle
 	last      []*sequence          // of its last delivery
@@ -66,15 +64,15 @@ func (f *fleet) open(h *wire.Hello) (*process, error) {
 		target := "dcgm-" + h.Host
 		if f.cards[target] == nil {
 			f.cards[target] = &cards{target: target}
-			f.every(at, CollectEvery, func(int64) error { f.cards[target].collect(); return nil })
+			f.every(at-int64(CollectEvery-firstCollection), CollectEvery, func(int64) error { f.cards[target].collect(); return nil })
 		}
 		var err error
 		if p.card, err = f.cards[target].add(h); err != nil {
 			return nil, err
 		}
 	}
-	if f.metOther != nil {
-		f.metOther(p)
+	if f.metSource != nil {
+		f.metSource(p)
 	}
 	f.sources = append(f.sources, p)
 	f.line.source(h)
@@ -98,23 +96,12 @@ func (f *fleet) front(h *wire.Hello, at int64) *front {
 	return x
 }
 
-// record takes a message of a source, and gives the frame of it, which is valid until the next one.
-func (f *fleet) record(source int, m wire.Message) (wire.Frame, error) {
+// record takes a message of a source.
+func (f *fleet) record(source int, m wire.Message) error {
 	if source < 0 || source >= len(f.sources) {
-		return wire.Frame{}, fmt.Errorf("source %d: %d are open; open it first", source, len(f.sources))
+		return fmt.Errorf("source %d: %d are open; open it first", source, len(f.sources))
 	}
-	p := f.sources[source]
-	raw, err := wire.Append(f.frame[:0], p.sequence+1, m)
-	if err != nil {
-		return wire.Frame{}, err
-	}
-	p.sequence++
-	f.frame = raw
-	frame, _, err := wire.ParseFrame(raw)
-	if err != nil {
-		return wire.Frame{}, err
-	}
-	return frame, f.line.record(source, m, frame)
+	return f.line.record(source, m)
 }
 
 // take takes a message, in order of time.
@@ -167,6 +154,16 @@ func (f *fleet) until(at int64) error {
 
 // end takes what still waits.
 func (f *fleet) end() error { return f.line.end() }
+
+// atRest reports whether no request is left.
+func (f *fleet) atRest() bool {
+	for _, x := range f.fronts {
+		if len(x.sequences) > 0 {
+			return false
+		}
+	}
+	return true
+}
 
 // targets are the names of those that have a metrics page, in order.
 func (f *fleet) targets() []string {

@@ -26,7 +26,7 @@ type front struct {
 
 // listener is told what vLLM's front end tells its own statistics.
 type listener interface {
-	// iterated is told of each completion that has scheduled something, when the engine is done with it.
+	// iterated is told of each completion, when the engine is done with it.
 	iterated(e *engine, at int64, it *iteration)
 	// output is told of each message with output of sequences.
 	output(e *engine, at int64, o *output)
@@ -156,13 +156,13 @@ func (f *front) engine(h *wire.Hello) *engine {
 		f.engines = slices.Insert(f.engines, i, e)
 	}
 	e := f.engines[i]
-	if len(h.Settings) > 0 { // the scheduler's thread: it alone says them
+	if len(h.Settings) > 0 { // of a thread that knows them; others say none
 		e.hello = *h
 		e.room = number(h.Settings, "num_gpu_blocks") - 1 // one block stands for none
 		e.free = e.room
 	}
 	if e.counts == nil || len(h.Settings) > 0 {
-		e.counts = newCounts(number(e.hello.Settings, "max_model_len"))
+		e.counts = newCounts(number(e.hello.Settings, "max_model_len"), number(e.hello.Settings, "num_speculative_tokens"))
 	}
 	return e
 }
@@ -254,13 +254,20 @@ func (f *front) delivered(p *process, at int64, key float64) {
 // take works through a message as vLLM's statistics of an iteration do.
 func (f *front) take(e *engine, of []*sequence, at int64, m *message) {
 	o := output{receipt: float64(at) / 1e9}
+	var emits map[uint32]int
+	if len(m.emits) > 0 {
+		emits = make(map[uint32]int, len(m.emits))
+		for _, x := range m.emits {
+			emits[x.Handle] = int(x.Tokens)
+		}
+	}
 	for _, q := range of {
 		if q.answered || q.engine != e {
 			continue
 		}
-		tokens := 1
-		if i := slices.IndexFunc(m.emits, func(x wire.Emit) bool { return x.Handle == q.handle }); i >= 0 {
-			tokens = int(m.emits[i].Tokens)
+		tokens := 1 // as a rule
+		if n, other := emits[q.handle]; other {
+			tokens = n
 		}
 		q.receipt = o.receipt
 		q.output += tokens

@@ -16,6 +16,8 @@ type line struct {
 	clocks  []int64 // by source: what is added to its times to give Unix time, ns
 	queue   waiting
 	latest  int64 // Unix ns
+	given   int64 // up to when messages have been given, Unix ns
+	late    int   // messages that came after that
 	count   uint64
 	decoded map[wire.Type]wire.Message
 	spare   [][]byte
@@ -33,10 +35,18 @@ func (l *line) source(h *wire.Hello) {
 // offset is what a pair of readings says about the distance from the monotonic to the Unix time.
 func offset(before, realtime, after int64) int64 { return realtime - before - (after-before)/2 }
 
-// record takes a message, and the frame of it.
-func (l *line) record(source int, m wire.Message, frame wire.Frame) error {
+// record takes a message.
+func (l *line) record(source int, m wire.Message) error {
 	if c, ok := m.(*wire.Clock); ok {
 		l.clocks[source] = offset(c.MonoBefore, c.Realtime, c.MonoAfter)
+	}
+	raw, err := wire.Append(l.buffer(), 1, m)
+	if err != nil {
+		return err
+	}
+	frame, _, err := wire.ParseFrame(raw)
+	if err != nil {
+		return err
 	}
 	at := told(m, frame.Time)
 	if at == 0 {
@@ -45,11 +55,15 @@ func (l *line) record(source int, m wire.Message, frame wire.Frame) error {
 		at += l.clocks[source]
 	}
 	l.latest = max(l.latest, at)
+	if at < l.given {
+		l.late++
+	}
 	if l.window == 0 {
+		l.reuse(raw)
 		return l.out(at, source, m)
 	}
 	l.count++
-	heap.Push(&l.queue, held{at: at, n: l.count, source: source, raw: append(l.buffer(), frame.Raw...)})
+	heap.Push(&l.queue, held{at: at, n: l.count, source: source, raw: raw})
 	return l.until(l.latest - l.window)
 }
 
@@ -79,10 +93,11 @@ func (l *line) until(at int64) error {
 			m = wire.NewMessage(f.Type)
 			l.decoded[f.Type] = m
 		}
-		if err := wire.Decode(f, m); err != nil {
+		if err := wire.Decode(f, m); err != nil { // nothing in m points into the frame
 			return err
 		}
-		l.spare = append(l.spare, h.raw)
+		l.reuse(h.raw)
+		l.given = max(l.given, h.at)
 		if err := l.out(h.at, h.source, m); err != nil {
 			return err
 		}
@@ -93,14 +108,24 @@ func (l *line) until(at int64) error {
 // end gives the rest.
 func (l *line) end() error { return l.until(1<<63 - 1) }
 
+// usual is room for most frames, bytes. Larger buffers are not kept: each would become as large as the largest frame, with time.
+const usual = 192
+
 func (l *line) buffer() []byte {
 	n := len(l.spare)
 	if n == 0 {
-		return nil
+		return make([]byte, 0, usual)
 	}
 	b := l.spare[n-1]
 	l.spare = l.spare[:n-1]
 	return b[:0]
+}
+
+// reuse takes a buffer back.
+func (l *line) reuse(b []byte) {
+	if cap(b) == usual {
+		l.spare = append(l.spare, b)
+	}
 }
 
 // held is a message that waits.

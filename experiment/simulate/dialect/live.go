@@ -11,7 +11,7 @@ import (
 	"github.com/whylate/whylate/wire"
 )
 
-// Live is a Recorder for a run that is watched while it runs: it writes a ring for each source, as probes do, and serves the metrics pages. The
+// Live is a [world.Recorder] for a run that is watched while it runs: it writes a ring for each source, as probes do, and serves the metrics pages. The
 // messages must come as their times do.
 type Live struct {
 	dir   string
@@ -27,7 +27,7 @@ const RingSize = 15 << 20
 // NewLive writes rings of so many bytes in a directory; "" makes none.
 func NewLive(dir string, size int64) *Live { return &Live{dir: dir, size: size, fleet: newFleet(0)} }
 
-// Source implements [Recorder].
+// Source implements [world.Recorder].
 func (l *Live) Source(h *wire.Hello) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -46,14 +46,14 @@ func (l *Live) Source(h *wire.Hello) (int, error) {
 	return p.source, nil
 }
 
-// Record implements [Recorder].
+// Record implements [world.Recorder].
 func (l *Live) Record(source int, m wire.Message) error {
 	if _, ok := m.(*wire.Hello); ok {
 		return nil
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if _, err := l.fleet.record(source, m); err != nil {
+	if err := l.fleet.record(source, m); err != nil {
 		return err
 	}
 	if ring := l.rings[source]; ring != nil {

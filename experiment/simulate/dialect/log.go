@@ -71,8 +71,12 @@ func (c *console) output(e *engine, _ int64, o *output) {
 
 func (c *console) ended(*sequence, int64) {}
 
-// iterated prints an iteration: newer versions in the front end, with the KV cache's usage, older ones in the engine.
+// iterated prints an iteration: newer versions in the front end, with the KV cache's usage, which has to be alone; older
+// ones in the engine, and those in which nothing was scheduled, too.
 func (c *console) iterated(e *engine, at int64, it *iteration) {
+	if e.version >= details && (it.contextTokens+it.generationTokens == 0 || len(c.front.processes) > 1) {
+		return
+	}
 	p := c.of(e)
 	text := fmt.Sprintf("Iteration(%d): %d context requests, %d context tokens, %d generation requests, %d generation tokens, iteration elapsed time: %.2f ms",
 		p.iterations, it.context, it.contextTokens, it.generation, it.generationTokens, float64(it.done-it.launched)/1e6)

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/whylate/whylate/bundle"
+	"github.com/whylate/whylate/experiment/simulate/world"
 	"github.com/whylate/whylate/wire"
 )
 
@@ -60,7 +61,7 @@ func (r real) under(dir string) []string {
 }
 
 // play gives a recorder both captures of the run, one after the other.
-func (r real) play(t testing.TB, to Recorder) {
+func (r real) play(t testing.TB, to world.Recorder) {
 	t.Helper()
 	for _, name := range []string{"capture.wlc", "client.wlc"} {
 		in, err := wire.NewCaptureReader(strings.NewReader(string(r.files[name])))
@@ -84,8 +85,7 @@ func (f fleetRecorder) Source(h *wire.Hello) (int, error) {
 }
 
 func (f fleetRecorder) Record(source int, m wire.Message) error {
-	_, err := f.record(source, m)
-	return err
+	return f.record(source, m)
 }
 
 // numbers are the series of a page.

@@ -5,18 +5,13 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/whylate/whylate/experiment/simulate/world"
 	"github.com/whylate/whylate/wire"
 )
 
-// Recorder takes what probes record, in order of time within one source. A message may be reused after the call.
-type Recorder interface {
-	Source(h *wire.Hello) (source int, err error)
-	Record(source int, m wire.Message) error
-}
-
-// Play takes recorders' messages from a capture: each source that says who it is, and each of its frames but the hello. It returns how many
+// Play gives a recorder what stands in a capture: each source that says who it is, and each of its frames but the hello. It returns how many
 // frames no recorder can take: of sources that do not say who they are, of unknown types, or damaged.
-func Play(r *wire.CaptureReader, to Recorder) (left int, err error) {
+func Play(r *wire.CaptureReader, to world.Recorder) (left int, err error) {
 	sources := map[uint16]int{}
 	messages := map[wire.Type]wire.Message{}
 	for {

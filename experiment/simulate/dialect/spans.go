@@ -140,7 +140,9 @@ func (c *calls) seen(at int64, offset int64, m *wire.Client) {
 	a.PutStr("gen_ai.provider.name", "vllm")
 	a.PutStr("gen_ai.request.model", c.model())
 	a.PutBool("gen_ai.request.stream", true)
-	a.PutStr("gen_ai.response.id", m.ResponseID)
+	if m.ResponseID != "" {
+		a.PutStr("gen_ai.response.id", m.ResponseID)
+	}
 	a.PutInt("gen_ai.usage.input_tokens", int64(m.Prompt))
 	a.PutInt("gen_ai.usage.output_tokens", int64(m.Output))
 	if m.First > 0 {

@@ -228,7 +228,7 @@ func (e *env) makeConversations() *cobra.Command {
 			return nil, err
 		}
 		s, err := workload.Converse(at, o, m.span, m.seed)
-		return workload.Assume(s, answer), err
+		return workload.WithoutIDs(workload.Assume(s, answer)), err
 	})
 	rateFlag(cmd, &rate, "conversations that begin a second, on average")
 	cvFlag(cmd, &cv, 1)

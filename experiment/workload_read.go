@@ -30,6 +30,9 @@ type Format func(line []byte) (r Request, ok bool, err error)
 
 // own is the format of this package.
 func own(line []byte) (r Request, ok bool, err error) {
+	if r.scan(line) {
+		return r, true, r.Validate()
+	}
 	err = r.UnmarshalJSON(line)
 	return r, true, err
 }

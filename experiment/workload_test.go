@@ -221,6 +221,42 @@ func FuzzRead(f *testing.F) {
 	})
 }
 
+// FuzzScan holds that what the fast way reads the strict way reads as well, and the same.
+func FuzzScan(f *testing.F) {
+	for _, line := range []string{
+		plain, ` { "at_ns" : 0 ,	"prompt_tokens":5,"output_tokens":2 } `,
+		`{"at_ns":1,"prompt_tokens":900,"output_tokens":2,"prefix":[["ffffffffffffffff",5],[17, 6]],"class":"a b","n":2,"cancel_after_ns":4,"cancel_after_chunks":1}`,
+		`{"at_ns":01,"prompt_tokens":-5,"output_tokens":2,"prefix":[],"class":"\u0041","n":null}`, `{"at_ns":1,"at_ns":2,"prompt_tokens":5,"output_tokens":2}x`,
+	} {
+		f.Add([]byte(line))
+	}
+	f.Fuzz(func(t *testing.T, line []byte) {
+		var fast, strict Request
+		if !fast.scan(line) {
+			return
+		}
+		// The two may only differ in what validation says, which both ask for.
+		err, wrong := strict.UnmarshalJSON(line), fast.Validate()
+		if (err == nil) != (wrong == nil) || err != nil && err.Error() != wrong.Error() || err == nil && !reflect.DeepEqual(fast, strict) {
+			t.Fatalf("%q\nfast   %+v, %v\nstrict %+v, %v", line, fast, wrong, strict, err)
+		}
+	})
+}
+
+// TestScanReadsOrdinaryLines: the fast way is of use only if it is taken.
+func TestScanReadsOrdinaryLines(t *testing.T) {
+	text, err := os.ReadFile("testdata/mooncake.jsonl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, line := range bytes.Split(bytes.TrimSpace(text), []byte("\n")) {
+		var r Request
+		if !r.scan(line) {
+			t.Errorf("line %d is left to the strict way: %s", i+1, line)
+		}
+	}
+}
+
 func TestRequestIsOrdinaryJSON(t *testing.T) {
 	var batch struct{ Requests []Request }
 	if err := json.Unmarshal([]byte(`{"Requests":[`+plain+`]}`), &batch); err != nil || batch.Requests[0].PromptTokens != 5 {

@@ -114,6 +114,14 @@ func Class(s experiment.Stream, class string) experiment.Stream {
 	}}
 }
 
+// WithoutIDs leaves out the ids, so that whoever plays the workload gives its own: a request that is played twice is two.
+func WithoutIDs(s experiment.Stream) experiment.Stream {
+	return &changed{s, func(r *experiment.Request) (bool, error) {
+		r.ID = ""
+		return true, nil
+	}}
+}
+
 // of makes a request one of another population of users: its prefixes are shared within the population, with nobody else. A
 // traceparent names one request only, so it is left out.
 func of(population uint64, r experiment.Request) experiment.Request {

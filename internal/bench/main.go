@@ -33,6 +33,7 @@ func main() {
 		{"agent", agents},
 		{"metrics", timeSeries},
 		{"scrape", scraping},
+		{"workload", workloads},
 		{"look", func(s *figure.Sheet) error { return looking(s, 100, time.Minute) }},
 		{"simulate", simulated},
 		{"timing", iterationTimes},
@@ -173,6 +174,26 @@ func stored(s *figure.Sheet) error {
 	}
 	s.Report("store/recovery_open_per_MB", rs.get("Recovery", "open_ms/MB"), "ms")
 	s.Report("store/recovery_replay_per_MB", rs.get("Recovery", "replay_ms/MB"), "ms")
+	return nil
+}
+
+// workloads are what it takes to read a workload to its end and sum it up: ten million rows in the memory of a hundred thousand.
+func workloads(s *figure.Sheet) error {
+	rs, err := bench("./experiment/workload", "Show|Make")
+	if err != nil {
+		return err
+	}
+	for _, kind := range []string{"azure", "own"} {
+		s.Report("workload/read_"+kind+"_10M", rs.get("Show/"+kind+"-10M", "rows/s"), "rows/s")
+		s.Report("workload/read_"+kind+"_10M_peak_heap", rs.get("Show/"+kind+"-10M", "peak-MB"), "MB")
+		s.Report("workload/read_"+kind+"_100k_peak_heap", rs.get("Show/"+kind+"-100k", "peak-MB"), "MB")
+	}
+	for _, kind := range []string{"mooncake", "sort-own"} {
+		name := strings.ReplaceAll(kind, "-", "_")
+		s.Report("workload/read_"+name+"_1M", rs.get("Show/"+kind+"-1M", "rows/s"), "rows/s")
+		s.Report("workload/read_"+name+"_1M_peak_heap", rs.get("Show/"+kind+"-1M", "peak-MB"), "MB")
+	}
+	s.Report("workload/make_and_write", rs.get("Make", "rows/s"), "rows/s")
 	return nil
 }
 

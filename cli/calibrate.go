@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"path"
 
 	"github.com/spf13/cobra"
 
@@ -72,7 +73,7 @@ func (c *calibrateCommand) run(e *env) error {
 }
 
 func (e *env) printCalibration(p timing.Provenance, file string) {
-	fmt.Fprintf(e.out, "%s serving %s: learned from %d iterations (%d to %d), %d of them with prefill; %s\n", plain(p.Engine), plain(p.Model), p.Rows, p.From, p.To, p.Prefill,
+	fmt.Fprintf(e.out, "%s with %s: learned from %d iterations (%d to %d), %d of them with prefill; %s\n", plain(p.Engine), plain(path.Base(p.Model)), p.Rows, p.From, p.To, p.Prefill,
 		counted(p.Stalls, "stall"))
 	if p.Error.All.Rows == 0 {
 		fmt.Fprintln(e.out, "too few iterations to hold one half against the other: its error is not known")

@@ -18,7 +18,7 @@ var ofCache = []Incident{
 		Cure: &Intervention{"setting", "num_gpu_blocks", "400", "The pool is twice as large: nobody is preempted."},
 		stage: func(s *stage) {
 			s.add(ordinary(3))
-			s.growing("grow", s.between(1.5, 3))
+			s.growing("grow", s.between(3, 6))
 			s.blame("class", "grow")
 		},
 	},

@@ -45,14 +45,14 @@ var ofTelemetry = []Incident{
 	},
 	{
 		Name: "skewed-clock",
-		What: "The wall clock of a replica's host jumps ahead; its own durations are right, what is compared across hosts is not.",
+		What: "The wall clock of a replica's host is ahead all the time; its own durations are right, what is compared across hosts is not.",
 		Cure: &Intervention{"telemetry", "clock", "synchronised", "The host asks a time server again."},
 		stage: func(s *stage) {
 			s.add(ordinary(4))
-			s.during(func(w *world.World) {
-				w.Replica(s.Scope).Skew(time.Duration(s.between(0.05, 3) * float64(time.Second)))
-			},
-				func(w *world.World) { w.Replica(s.Scope).Skew(0) })
+			s.Onset, s.Duration = 0, s.Length
+			if !s.Sham {
+				s.config.Replicas[s.Scope].Skew = time.Duration(s.between(0.05, 3) * float64(time.Second))
+			}
 			s.blameReplica()
 		},
 	},

@@ -24,6 +24,9 @@ type Incident struct {
 // Telemetry reports whether only the evidence is at fault.
 func (i *Incident) Telemetry() bool { return i.Mechanism == "" && i.TwinOf == "" }
 
+// OfPages reports whether it shows in a bundle's metrics pages only, which are spoilt once they are written.
+func (i *Incident) OfPages() bool { return len(i.after) > 0 }
+
 // Twin is the harmless twin of an incident, nil if it has none.
 func (i *Incident) Twin() *Incident {
 	for k := range catalogue {

@@ -110,11 +110,39 @@ func (p *played) whole(t *testing.T) {
 
 const recorded = dialect.Captures | dialect.Changes
 
+// outcome is an incident with and without its fault, measured while the fault was on.
+type outcome struct {
+	fault, sham   played
+	with, without map[string]float64
+}
+
+// outcomes are played once for all tests.
+var outcomes sync.Map // name/severity → func() outcome
+
+func outcomeOf(t *testing.T, i *Incident, severity float64) outcome {
+	t.Helper()
+	f, _ := outcomes.LoadOrStore(fmt.Sprint(i.Name, severity), sync.OnceValue(func() (o outcome) {
+		c, err := healthy()
+		if err != nil {
+			t.Fatal(err)
+		}
+		params := short(severity)
+		o.fault = play(t, i, params, recorded)
+		params.Sham = true
+		o.sham = play(t, i, params, recorded)
+		o.with = o.fault.measure(o.fault.truth.Onset, o.fault.truth.End, c)
+		o.without = o.sham.measure(o.fault.truth.Onset, o.fault.truth.End, c)
+		return o
+	}))
+	return f.(func() outcome)()
+}
+
+// way is how a signal moved.
+func (o *outcome) way(t *testing.T, signal string) Way {
+	return moved(signalNamed(t, signal), o.with, o.without)
+}
+
 func TestTruthsAreTrue(t *testing.T) {
-	c, err := healthy()
-	if err != nil {
-		t.Fatal(err)
-	}
 	for _, i := range Catalogue() {
 		for _, severity := range severities {
 			if i.Telemetry() || i.TwinOf != "" && severity != 1 {
@@ -122,36 +150,49 @@ func TestTruthsAreTrue(t *testing.T) {
 			}
 			t.Run(fmt.Sprintf("%s/%v", i.Name, severity), func(t *testing.T) {
 				t.Parallel()
-				params := short(severity)
-				fault := play(t, &i, params, recorded)
-				params.Sham = true
-				sham := play(t, &i, params, recorded)
+				o := outcomeOf(t, &i, severity)
+				fault, sham := &o.fault, &o.sham
 				fault.whole(t)
 				sham.whole(t)
 				if sham.truth.Mechanism != None || len(sham.truth.Culprits) > 0 || len(fault.truth.Culprits) == 0 || (fault.truth.Mechanism == None) != (i.TwinOf != "") {
 					t.Errorf("truths: %+v, %+v", fault.truth, sham.truth)
 				}
-				with := fault.measure(fault.truth.Onset, fault.truth.End, c)
-				without := sham.measure(fault.truth.Onset, fault.truth.End, c)
 				for _, m := range fault.truth.Moved {
-					s := signalNamed(t, m.Signal)
-					if way := moved(s, with, without); way != m.Way {
-						t.Errorf("%s did not go %s: %.4g, without the fault %.4g", s.Name, m.Way, with[s.Name], without[s.Name])
+					if way := o.way(t, m.Signal); way != m.Way {
+						t.Errorf("%s did not go %s: %.4g, without the fault %.4g", m.Signal, m.Way, o.with[m.Signal], o.without[m.Signal])
 					}
 				}
 				for _, name := range fault.truth.MustNotMove {
-					s := signalNamed(t, name)
-					if way := moved(s, with, without); way != "" {
-						t.Errorf("%s went %s: %.4g, without the fault %.4g", s.Name, way, with[s.Name], without[s.Name])
+					if way := o.way(t, name); way != "" {
+						t.Errorf("%s went %s: %.4g, without the fault %.4g", name, way, o.with[name], o.without[name])
 					}
 				}
 				if testing.Verbose() {
 					for _, s := range Signals {
-						t.Logf("%-16s %10.4g %10.4g %s", s.Name, with[s.Name], without[s.Name], moved(s, with, without))
+						t.Logf("%-16s %10.4g %10.4g %s", s.Name, o.with[s.Name], o.without[s.Name], moved(s, o.with, o.without))
 					}
 				}
 			})
 		}
+	}
+}
+
+func TestPairsLookAlikeAndCanBeToldApart(t *testing.T) {
+	for _, p := range Pairs {
+		t.Run(p.A+"/"+p.B, func(t *testing.T) {
+			t.Parallel()
+			a, b := outcomeOf(t, Named(p.A), 1), outcomeOf(t, Named(p.B), 1)
+			for _, name := range p.Alike {
+				if x, y := a.way(t, name), b.way(t, name); x == "" || x != y {
+					t.Errorf("%s went %q and %q: %.4g (%.4g), %.4g (%.4g)", name, x, y, a.with[name], a.without[name], b.with[name], b.without[name])
+				}
+			}
+			for _, name := range p.Apart {
+				if x, y := a.way(t, name), b.way(t, name); x == y {
+					t.Errorf("%s went %q in both", name, x)
+				}
+			}
+		})
 	}
 }
 

@@ -14,7 +14,7 @@ var Pairs = []Pair{
 	{"thermal-throttling", "power-cap", []string{Clock, PrefillRes}, []string{HeldHeat, HeldPower, Temperature, PowerLimit}},
 	{"thermal-throttling", "hardware-slowdown", []string{Clock, PrefillRes}, []string{Residual, MemoryClock, HeldHeat}},
 	{"long-prefill", "collection-pauses", []string{ITLTail}, []string{Computed, HostTime}},
-	{"kv-pressure", "eviction-storm", []string{Computed, TTFTTail}, []string{Preemptions, Usage}},
+	{"kv-pressure", "eviction-storm", []string{Computed, TTFTTail}, []string{Preemptions, Hits}},
 	{"saturation", "config-change", []string{Queue, TTFT}, []string{Arrivals, Changes}},
 	{"host-bound", "hardware-slowdown", []string{Step, ITL}, []string{HostTime, Residual}},
 	{"graph-miss", "batch-growth", []string{Running, Step, ITL}, []string{Graphs}},

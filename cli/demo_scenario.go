@@ -84,7 +84,9 @@ func (s *liveIncident) run(ctx context.Context, listen string, once bool) (err e
 	served, stop := context.WithCancel(ctx)
 	done := make(chan error, 2)
 	go func() { done <- serveHTTP(served, d.handler(), answers, nil) }()
-	go func() { done <- serveUntil(served, &http.Server{Handler: live, ReadHeaderTimeout: 10 * time.Second}, pages) }()
+	go func() {
+		done <- serveUntil(served, &http.Server{Handler: live, ReadHeaderTimeout: 10 * time.Second}, pages)
+	}()
 	defer func() { stop(); err = errors.Join(err, <-done, <-done) }()
 
 	out := s.e.out

@@ -40,16 +40,21 @@ var names = map[string][]string{
 // neutral are findings that name no cause: something was slow, and why is left open.
 var neutral = []string{diagnose.Slowdown, diagnose.OddIteration, diagnose.HostGap, diagnose.Missing, diagnose.IterationInFlight, diagnose.QueueOther, diagnose.Skipped}
 
-// worst is the interactive request of the fault's time that suffered most from what grew most: its first token, or those after.
+// worst is the interactive request of the fault's time that suffered most from what grew most: its first token, or those after. A class that
+// is there with the fault only is no victim of it.
 func worst(o *outcome) (r *ledger.Request, by string) {
 	grew := func(signal string) float64 { return o.with[signal] / max(o.without[signal], 1e-9) }
 	by = "ttft"
 	if max(grew(ITLTail), grew(TPOT)) > grew(TTFTTail) {
 		by = "tpot"
 	}
+	victims := map[string]bool{}
+	for _, q := range o.sham.book.Requests {
+		victims[q.Class] = q.Class != batch
+	}
 	most := 0.0
 	for _, q := range o.fault.book.Requests {
-		if q.Class == batch || len(q.Clients) == 0 {
+		if !victims[q.Class] || len(q.Clients) == 0 {
 			continue
 		}
 		c := q.Clients[0]

@@ -132,11 +132,6 @@ func (s *stage) at(t time.Duration, do func(*world.World)) {
 	}
 }
 
-// always lets something happen at a time that is no fault.
-func (s *stage) always(t time.Duration, do func(*world.World)) {
-	s.plan = append(s.plan, planned{t, do})
-}
-
 // device is a GPU of the replica that has the fault.
 func (s *stage) device(w *world.World, index int) *world.Device {
 	return w.Engine(s.Scope, 0).Devices()[index]

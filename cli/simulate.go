@@ -152,6 +152,9 @@ func (c *simulateCommand) run(ctx context.Context, path string) (err error) {
 
 func (c *simulateCommand) print(s *world.Summary, unit timing.Unit) {
 	fmt.Fprintf(c.e.out, "%d requests in %d attempts: %d answered, %d refused, %d timed out, %d hung up", s.Requests, s.Attempts, s.Complete, s.Refused, s.TimedOut, s.HungUp)
+	if s.Broken > 0 {
+		fmt.Fprintf(c.e.out, ", %d broken", s.Broken)
+	}
 	if s.Unfinished > 0 {
 		fmt.Fprintf(c.e.out, ", %d not at their end", s.Unfinished)
 	}

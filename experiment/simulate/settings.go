@@ -28,6 +28,9 @@ type Settings struct {
 	Adapters     int  // in one iteration at most; 0 = no limit
 }
 
+// MaxBlocks is how many blocks a pool may have: more is a slip of the pen, and would take the machine's memory.
+const MaxBlocks = 1 << 26
+
 // Validate names the first setting that no engine can have.
 func (s Settings) Validate() error {
 	for _, f := range []struct {
@@ -41,6 +44,9 @@ func (s Settings) Validate() error {
 		if f.value < f.min {
 			return fmt.Errorf("simulate: %s: %d: it must be at least %d", f.name, f.value, f.min)
 		}
+	}
+	if s.Blocks > MaxBlocks {
+		return fmt.Errorf("simulate: blocks: %d: at most %d are simulated", s.Blocks, MaxBlocks)
 	}
 	return nil
 }

@@ -250,6 +250,9 @@ func (x *exchange) done(outcome wire.Outcome) {
 	case wire.OutcomeTimeout:
 		w.summary.TimedOut++
 		again = true
+	case wire.OutcomeConnectionError:
+		w.summary.Broken++
+		again = true
 	case wire.OutcomeHTTPError:
 		w.summary.Refused++
 		again = x.status != 400
@@ -261,22 +264,38 @@ func (x *exchange) done(outcome wire.Outcome) {
 	w.clients.over(x.request)
 }
 
+// had is what the client has had by a time: gaps between chunks, and tokens. Chunks that were still on their way when it left are not
+// among them; of those each held one token, or more where the client read slowly.
+func (x *exchange) had(by time.Duration) (gaps []uint32, tokens uint32) {
+	after, left := int64(0), micros(by-x.sentAt)
+	for i, gap := range x.gaps {
+		if after += int64(gap); after > left {
+			return x.gaps[:i], x.sent - min(x.sent, uint32(len(x.gaps)-i))
+		}
+	}
+	return x.gaps, x.sent
+}
+
 // tell writes what a client saw of an attempt.
 func (c *clients) tell(x *exchange, outcome wire.Outcome) {
 	if !c.source.heard() {
 		return
 	}
 	now := c.world.now
+	gaps, tokens := x.had(now)
 	m := &c.message
 	*m = wire.Client{Time: c.machine.mono(x.sentAt), Planned: c.machine.mono(x.At), End: c.machine.mono(now), Status: uint16(x.status), Outcome: outcome,
-		Attempt: uint8(min(x.number, mostAttempt)), Prompt: uint32(x.PromptTokens), Output: x.sent, Gaps: x.gaps, RequestID: x.id, Traceparent: x.traceparent, Class: x.Class}
+		Attempt: uint8(min(x.number, mostAttempt)), Prompt: uint32(x.PromptTokens), Output: tokens, Gaps: gaps, RequestID: x.id, Traceparent: x.traceparent, Class: x.Class}
 	if x.first > 0 && x.first <= now {
 		m.First = c.machine.mono(x.first)
 	}
 	if x.status == 200 {
 		m.ResponseID = "cmpl-" + x.id
 	}
-	if outcome == wire.OutcomeHTTPError {
+	switch outcome {
+	case wire.OutcomeConnectionError:
+		m.Error = "connection reset"
+	case wire.OutcomeHTTPError:
 		m.Error = "HTTP " + strconv.Itoa(x.status)
 	}
 	c.source.record(now, m)

@@ -47,6 +47,9 @@ type Device struct {
 	slow    float64 // factor on what is bound by memory
 	shift   float64 // factor on everything: whoever else computes on it
 
+	user   uint32        // process that computes on it
+	errors []driverError // since the last sample
+
 	at      time.Duration // up to which the state below is
 	busy    time.Duration // computed since the last sample
 	watts   float64
@@ -56,6 +59,12 @@ type Device struct {
 	until   time.Duration                  // it computes up to here
 	from    time.Duration                  // … since here
 	sampler *sampler                       // nil = nobody reads it
+}
+
+// driverError is an error of the driver.
+type driverError struct {
+	at  time.Duration
+	xid uint32
 }
 
 func newDevice(g GPU) *Device {
@@ -75,6 +84,9 @@ func (d *Device) SlowMemory(factor float64) { d.slow = factor }
 
 // Share stretches everything by a factor: a neighbour computes on the same device.
 func (d *Device) Share(factor float64) { d.shift = factor }
+
+// Error is an error of the driver now: its number as NVIDIA lists them (XID). It only shows; what it does to the engine is another matter.
+func (d *Device) Error(w *World, xid uint32) { d.errors = append(d.errors, driverError{w.now, xid}) }
 
 // stretch is how much longer work takes than at full speed: what is bound by compute goes with the clock, what is bound by memory
 // does not.

@@ -45,6 +45,7 @@ type Engine struct {
 	turn      func()
 	finish    func()
 
+	accept  float64       // probability
 	slow    float64       // factor on what the host does
 	stalled time.Duration // its process does nothing until then
 	hung    bool          // its devices never come to an end
@@ -89,12 +90,12 @@ type sequence struct {
 	note     noted
 }
 
-func (w *World) newEngine(s *Server, rank int, k *Rank) (*Engine, error) {
+func (w *World) newEngine(s *Server, rank int, k *Rank, devices []*Device) (*Engine, error) {
 	rules, settings, err := settingsOf(k)
 	if err != nil {
 		return nil, fmt.Errorf("replica %q, rank %d: %w", s.config.Name, rank, err)
 	}
-	e := &Engine{world: w, server: s, rank: k, settings: settings, depth: 1, slow: 1, sequences: map[*simulate.Sequence]*sequence{},
+	e := &Engine{world: w, server: s, rank: k, settings: settings, depth: 1, slow: 1, accept: k.Accept, sequences: map[*simulate.Sequence]*sequence{},
 		random: rand.New(rand.NewPCG(w.config.Seed, w.random.Uint64()))}
 	if settings.Asynchronous {
 		e.depth = 2
@@ -114,7 +115,11 @@ func (w *World) newEngine(s *Server, rank int, k *Rank) (*Engine, error) {
 		return nil, err
 	}
 	for i, g := range k.GPUs {
-		d, err := w.newDevice(s, g, i, h.PID)
+		if i < len(devices) {
+			e.devices = append(e.devices, devices[i])
+			continue
+		}
+		d, err := w.newDevice(s, g, i)
 		if err != nil {
 			return nil, err
 		}
@@ -124,6 +129,9 @@ func (w *World) newEngine(s *Server, rank int, k *Rank) (*Engine, error) {
 		h.Role, h.Thread, h.Capabilities, h.PID = "worker", "steps", map[string]bool{"steps": true}, s.machine.process()
 		if e.worker, err = w.open(s.machine, h); err != nil {
 			return nil, err
+		}
+		for _, d := range e.devices {
+			d.user = h.PID
 		}
 	}
 	e.log.begin(e)
@@ -188,6 +196,9 @@ func (e *Engine) Resume() {
 	}
 }
 
+// Accept sets how likely the model is to agree with a speculated token from now on.
+func (e *Engine) Accept(probability float64) { e.accept = probability }
+
 // Pause holds its scheduler, or lets it go: nobody is admitted, or nobody gets a token though the loop goes on.
 func (e *Engine) Pause(p simulate.Pause) { e.scheduler.Pause(p) }
 
@@ -204,8 +215,11 @@ func (e *Engine) ResetCache() {
 
 func (e *Engine) mono(t time.Duration) int64 { return e.server.machine.mono(t) }
 
-// stall puts off what the process should do now, and says whether it did.
+// stall puts off what the process should do now, or drops it if the process has ended, and says whether it did.
 func (e *Engine) stall(do func()) bool {
+	if e.server.dead {
+		return true
+	}
 	if e.world.now >= e.stalled {
 		return false
 	}
@@ -298,6 +312,9 @@ func (e *Engine) queue(q *sequence, t time.Duration) {
 	e.recorder.queued(e, q)
 	if of.Grammar {
 		e.world.agenda.add(t+q.traits.Grammar, func() {
+			if of.Finished() {
+				return
+			}
 			if q.traits.BadGrammar {
 				e.scheduler.GrammarFailed(of)
 			} else {
@@ -461,7 +478,7 @@ func (e *Engine) complete() {
 // accepted is how many of some speculated tokens the model agrees with: up to the first that it does not.
 func (e *Engine) accepted(drafts int) int {
 	for i := range drafts {
-		if e.random.Float64() >= e.rank.Accept {
+		if e.random.Float64() >= e.accept {
 			return i
 		}
 	}

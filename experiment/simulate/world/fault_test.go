@@ -390,3 +390,24 @@ func TestSettingsAreSetWithWhatFollows(t *testing.T) {
 		}
 	}
 }
+
+func TestACrashBreaksConnectionsAndARestartIsANewIncarnation(t *testing.T) {
+	c := withGPU(one(1, steady(40, 100*time.Millisecond, 64, 60), nil), plain)
+	c.Client.Retries, c.Client.Backoff = 6, 200*time.Millisecond
+	b, s, _ := played(t, c, func(w *World) {
+		w.At(time.Second, func(w *World) {
+			w.Engine(0, 0).Devices()[0].Error(w, 79)
+			w.Replica(0).Crash()
+			if err := Set(w.Replica(0).Config().Ranks[0].Settings, "max_num_seqs", "3"); err != nil {
+				t.Error(err)
+			}
+		})
+		w.At(3*time.Second, func(w *World) { w.Restart(0) })
+	})
+	if s.Complete != 40 || s.Broken == 0 || s.Unfinished != 0 {
+		t.Errorf("%+v", s)
+	}
+	if len(b.Engines) != 2 || b.Engines[1].Setting("max_num_seqs") != 3 || len(b.Devices) != 1 || len(b.Devices[0].Errors) != 1 {
+		t.Errorf("%d engines, %d devices", len(b.Engines), len(b.Devices))
+	}
+}

@@ -41,10 +41,13 @@ type Server struct {
 	told        wire.Delivered
 	spare       []*batch
 	submitted   []int // by rank: sequences on their way to it
+	open        map[*exchange]bool
+	dead        bool // its processes have ended
 }
 
-func (w *World) newServer(r *Replica) (*Server, error) {
-	s := &Server{world: w, config: r, Front: r.Front, machine: w.newMachine(r.Name, r.Skew), incarnation: fmt.Sprintf("%016x", w.random.Uint64()), place: len(w.replicas)}
+// newServer starts the processes of a replica on a host. before is what ran there, whose GPUs it takes over; nil = nothing.
+func (w *World) newServer(r *Replica, place int, m *machine, before *Server) (*Server, error) {
+	s := &Server{world: w, config: r, Front: r.Front, machine: m, incarnation: fmt.Sprintf("%016x", w.random.Uint64()), place: place, open: map[*exchange]bool{}}
 	var err error
 	if s.loop, err = w.open(s.machine, wire.Hello{Engine: wire.Engine{Name: "vllm", Version: r.Ranks[0].Version, Deployment: w.config.Name, Replica: r.Name, Incarnation: s.incarnation},
 		Role: "frontend", Thread: "loop", PID: s.machine.process(), Settings: map[string]any{},
@@ -52,7 +55,11 @@ func (w *World) newServer(r *Replica) (*Server, error) {
 		return nil, err
 	}
 	for i := range r.Ranks {
-		e, err := w.newEngine(s, i, &r.Ranks[i])
+		var devices []*Device
+		if before != nil && i < len(before.ranks) {
+			devices = before.ranks[i].devices
+		}
+		e, err := w.newEngine(s, i, &r.Ranks[i], devices)
 		if err != nil {
 			return nil, err
 		}
@@ -92,6 +99,11 @@ func (s *Server) take() time.Duration { return max(s.world.now, s.busy, s.stalle
 
 // receive accepts an attempt, and hands its sequences to an engine.
 func (s *Server) receive(x *exchange) {
+	if s.dead {
+		s.cut(x)
+		return
+	}
+	s.open[x] = true
 	t := s.take()
 	s.exchanges++
 	x.http = s.exchanges
@@ -150,6 +162,9 @@ func (s *Server) submit(x *exchange, e *Engine, i, n int, internal, external str
 	rank := e.scheduling.hello.Engine.Rank
 	s.submitted[rank]++
 	s.world.agenda.add(at+s.Front.Hop, func() {
+		if s.dead {
+			return
+		}
 		s.submitted[rank]--
 		e.arrive(q)
 	})
@@ -221,6 +236,9 @@ func (b *batch) add(q *sequence, tokens int, over bool) {
 // handOver gives an iteration's output to the streams.
 func (b *batch) handOver() {
 	s := b.server
+	if s.dead {
+		return
+	}
 	t := s.take()
 	s.busy = t + s.Front.Batch
 	if s.loop.heard() {
@@ -310,7 +328,7 @@ func (s *Server) flush(x *exchange) {
 }
 
 func (s *Server) close(x *exchange) {
-	if x.over {
+	if x.over || s.dead {
 		return
 	}
 	s.busy = s.take() + tracked
@@ -329,7 +347,7 @@ func (s *Server) close(x *exchange) {
 
 // disconnect is the front end seeing that a client has gone.
 func (s *Server) disconnect(x *exchange) {
-	if x.over {
+	if x.over || s.dead {
 		return
 	}
 	t := s.take()
@@ -351,6 +369,7 @@ func (s *Server) disconnect(x *exchange) {
 // end is the last byte of an exchange.
 func (s *Server) end(x *exchange, t time.Duration, how wire.ExchangeEnd) {
 	x.over = true
+	delete(s.open, x)
 	s.world.exchanges[s.place]--
 	if s.loop.heard() {
 		m := wire.LastByte{Time: s.mono(t), HTTP: x.http, Status: uint16(x.status), End: how, Chunks: x.chunks, Bytes: x.bytes, Wait: uint64(x.wait)}

@@ -104,6 +104,15 @@ func TestBooksBalanceInEveryWorld(t *testing.T) {
 			attempts := 0
 			for _, r := range b.Requests {
 				attempts += len(r.Clients)
+				for _, c := range r.Clients {
+					var read int64
+					for _, gap := range c.Gaps {
+						read += int64(gap) * 1000
+					}
+					if read > c.Ended-c.Sent+1000 {
+						t.Errorf("a client that left after %d ns had read for %d", c.Ended-c.Sent, read)
+					}
+				}
 				for _, q := range r.Sequences {
 					if q.Finished == 0 {
 						t.Errorf("sequence %s has no end", q.ID)
@@ -119,8 +128,11 @@ func TestBooksBalanceInEveryWorld(t *testing.T) {
 
 // What a capture tells of a simulated engine is enough to decide again as it did.
 func TestDecisionsFollowFromTheCapture(t *testing.T) {
-	checked := 0
-	for seed := range uint64(30) {
+	checked, n := 0, uint64(30)
+	if testing.Short() {
+		n = 5
+	}
+	for seed := range n {
 		c := random(seed)
 		for i := range c.Replicas {
 			for k := range c.Replicas[i].Ranks {

@@ -30,8 +30,7 @@ type noted struct {
 
 // decisionRecorder tells what a scheduler decides as a probe does: as differences from the last decision.
 type decisionRecorder struct {
-	members   []*sequence // of the last decision
-	digest    uint64
+	members   []*sequence      // of the last decision
 	skips     []wire.SkipEntry // in force
 	stop      ledger.SkipReason
 	preempted []wire.Preemption // by a reset since the last decision

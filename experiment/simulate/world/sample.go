@@ -15,13 +15,12 @@ type sampler struct {
 	device  *Device
 	source  *source
 	every   time.Duration
-	engine  uint32 // process that computes on it
 	read    time.Duration
 	message wire.Sample
 }
 
 // newDevice makes a GPU, and the source that will tell what is read of it.
-func (w *World) newDevice(s *Server, g GPU, index int, pid uint32) (*Device, error) {
+func (w *World) newDevice(s *Server, g GPU, index int) (*Device, error) {
 	if g.Clock <= 0 {
 		return nil, fmt.Errorf("world: replica %q: GPU %d: clock: %v MHz: give that of its data sheet", s.config.Name, index, g.Clock)
 	}
@@ -42,7 +41,7 @@ func (w *World) newDevice(s *Server, g GPU, index int, pid uint32) (*Device, err
 	if err != nil {
 		return nil, err
 	}
-	d.sampler = &sampler{device: d, every: w.config.Sampling, engine: pid}
+	d.sampler = &sampler{device: d, every: w.config.Sampling}
 	d.sampler.source, err = w.open(s.machine, h)
 	return d, err
 }
@@ -116,8 +115,12 @@ func (p *sampler) sample() time.Duration {
 	}
 	d.busy = 0
 	m := &p.message
-	*m = wire.Sample{Time: p.source.machine.mono(w.now), Every: uint64(p.every), Took: uint64(reading), State: wire.DeviceAnswers, Values: m.Values[:0],
-		Processes: append(m.Processes[:0], wire.SampleProcess{PID: p.engine, Busy: float32(busy), Used: uint64(reserved * float64(d.Bytes))})}
+	*m = wire.Sample{Time: p.source.machine.mono(w.now), Every: uint64(p.every), Took: uint64(reading), State: wire.DeviceAnswers, Values: m.Values[:0], XIDs: m.XIDs[:0],
+		Processes: append(m.Processes[:0], wire.SampleProcess{PID: d.user, Busy: float32(busy), Used: uint64(reserved * float64(d.Bytes))})}
+	for _, e := range d.errors {
+		m.XIDs = append(m.XIDs, wire.SampleXID{At: p.source.machine.mono(e.at), Number: e.xid})
+	}
+	d.errors = d.errors[:0]
 	put := func(signal uint16, value float64) {
 		m.Values = append(m.Values, wire.SampleValue{Signal: signal, Value: value})
 	}

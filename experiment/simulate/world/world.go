@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/whylate/whylate/wire"
@@ -28,16 +30,17 @@ type World struct {
 
 // Summary is what became of a run.
 type Summary struct {
-	Requests   int // of the workload, that were sent
-	Attempts   int
-	Complete   int           // requests
-	TimedOut   int           // attempts
-	HungUp     int           // requests, by the workload's own client
-	Refused    int           // attempts, by a front end
-	Unfinished int           // requests, when the run was cut
-	Iterations int           // with tokens, of all engines
-	Tokens     int           // of output, of all engines
-	End        time.Duration // of the last event
+	Requests   int           `json:"requests"` // of the workload, that were sent
+	Attempts   int           `json:"attempts"`
+	Complete   int           `json:"complete"`   // requests
+	TimedOut   int           `json:"timed_out"`  // attempts
+	HungUp     int           `json:"hung_up"`    // requests, by the workload's own client
+	Refused    int           `json:"refused"`    // attempts, by a front end
+	Broken     int           `json:"broken"`     // attempts, whose connection broke or came about not at all
+	Unfinished int           `json:"unfinished"` // requests, when the run was cut
+	Iterations int           `json:"iterations"` // with tokens, of all engines
+	Tokens     int           `json:"tokens"`     // of output, of all engines
+	End        time.Duration `json:"end_ns"`     // of the last event
 }
 
 // begin is when virtual time is 0 unless the configuration says otherwise.
@@ -58,8 +61,14 @@ func New(c Config) (*World, error) {
 	if w.router == nil {
 		w.router = RoundRobin()
 	}
-	for i := range c.Replicas {
-		s, err := w.newServer(&c.Replicas[i])
+	w.config.Replicas = slices.Clone(c.Replicas)
+	for i := range w.config.Replicas {
+		r := &w.config.Replicas[i]
+		r.Ranks = slices.Clone(r.Ranks)
+		for k := range r.Ranks {
+			r.Ranks[k].Settings = maps.Clone(r.Ranks[k].Settings)
+		}
+		s, err := w.newServer(r, i, w.newMachine(r.Name, r.Skew), nil)
 		if err != nil {
 			return nil, err
 		}

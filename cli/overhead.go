@@ -12,6 +12,7 @@ import (
 
 	"github.com/whylate/whylate/experiment"
 	"github.com/whylate/whylate/experiment/overhead"
+	"github.com/whylate/whylate/experiment/workload"
 )
 
 func (e *env) bench() *cobra.Command {
@@ -156,6 +157,9 @@ func (c *overheadCommand) load(e *env) ([]experiment.Request, error) {
 	}
 	in := workloadInput{e: e}
 	w, err := in.open(c.workload)
+	if errors.Is(err, workload.ErrEmpty) {
+		return nil, usageError{err}
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -10,6 +10,9 @@ import (
 	"github.com/whylate/whylate/experiment"
 )
 
+// ErrEmpty says that there is nothing to read.
+var ErrEmpty error = &experiment.FieldError{Advice: "it is empty; give one request on each line, or make a workload with 'whylate workload make'"}
+
 // Options says how a workload is read.
 type Options struct {
 	SkipBad bool   // leave out bad lines and count them
@@ -91,7 +94,7 @@ func recognise(src *bufio.Reader) (format, error) {
 	line, _, _ := bytes.Cut(head, []byte("\n"))
 	switch {
 	case len(head) == 0:
-		return format{}, &experiment.FieldError{Advice: "it is empty; give one request on each line, or make a workload with 'whylate workload make'"}
+		return format{}, ErrEmpty
 	case bytes.HasPrefix(head, []byte{0x1f, 0x8b}), bytes.HasPrefix(head, []byte{0x28, 0xb5, 0x2f, 0xfd}):
 		return format{}, unknown("", "it is compressed; unpack it first, as in 'gzip -dc FILE | whylate workload show -'")
 	case head[0] == '{':

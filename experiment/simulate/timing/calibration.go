@@ -85,7 +85,6 @@ const (
 	MinRows  = 200 // with tokens
 	MinClass = 20  // of them with prefill, and as many without
 	MaxRows  = 1 << 15
-	MaxStall = 1 << 12
 
 	minKind     = 64  // iterations that a kind of its own needs
 	stretch     = 64  // iterations in a row that are kept, or judged, together
@@ -213,9 +212,7 @@ func (c *Calibration) keep(seen []observation, xs [][]float64) {
 				s.extra[p] = math.Round(max(o.took[p]-expected[p]*last[k][p], 0))
 				factor[p] = last[k][p]
 			}
-			if len(c.stalls) < MaxStall {
-				c.stalls = append(c.stalls, s)
-			}
+			c.stalls = append(c.stalls, s)
 		}
 		last[k] = factor
 		for p := range factor {

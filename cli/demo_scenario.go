@@ -100,13 +100,26 @@ func (s *liveIncident) run(ctx context.Context, listen string, once bool) (err e
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "Over: %d requests, %d answered, %d timed out, %d refused; %d iterations.\n", summary.Requests, summary.Complete, summary.TimedOut, summary.Refused, summary.Iterations)
+	fmt.Fprintf(out, "Over: %d requests, %d answered; the server has seen %d.\n", summary.Requests, summary.Complete, s.seen(ctx, d, summary.Requests))
 	if once {
 		return nil
 	}
 	fmt.Fprintf(s.e.err, "serving it until Ctrl-C\n")
 	<-ctx.Done()
 	return nil
+}
+
+// seen is how many requests the server knows, once it has caught up with the rings.
+func (s *liveIncident) seen(ctx context.Context, d *demonstration, all int) (n int) {
+	for range 50 {
+		if o, err := d.server.Overview(ctx); err == nil {
+			n = o.Requests
+		}
+		if n >= all || sleep(ctx, 100*time.Millisecond) != nil {
+			break
+		}
+	}
+	return n
 }
 
 // real is how long something takes to watch.

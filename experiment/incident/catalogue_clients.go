@@ -46,10 +46,10 @@ var ofClients = []Incident{
 		stage: func(s *stage) {
 			s.config.Client.Retries, s.config.Client.Backoff = 5, 50*time.Millisecond
 			s.add(ordinary(4))
-			for t := s.Onset; t < s.end(); t += 2 * time.Second {
-				s.at(t, func(w *world.World) { w.Replica(s.Scope).Refuse(503) })
-				s.at(t+time.Duration(s.between(100, 200)*float64(time.Millisecond)), func(w *world.World) { w.Replica(s.Scope).Refuse(0) })
-			}
+			s.every(2*time.Second, func(w *world.World) {
+				w.Replica(s.Scope).Refuse(503)
+				w.At(w.Now()+time.Duration(s.between(100, 200)*float64(time.Millisecond)), func(w *world.World) { w.Replica(s.Scope).Refuse(0) })
+			})
 			s.blameReplica()
 		},
 	},

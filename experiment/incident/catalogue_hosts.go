@@ -140,9 +140,7 @@ func (s *stage) slowHost(factor float64) {
 
 // pauses stops the engine's process for so many seconds, every 0.8.
 func (s *stage) pauses(seconds float64) {
-	for t := s.Onset; t < s.end(); t += 800 * time.Millisecond {
-		s.at(t, func(w *world.World) { w.Engine(s.Scope, 0).Stall(time.Duration(seconds * float64(time.Second))) })
-	}
+	s.every(800*time.Millisecond, func(w *world.World) { w.Engine(s.Scope, 0).Stall(time.Duration(seconds * float64(time.Second))) })
 }
 
 // slowFront lets the front end take so many milliseconds for each chunk.

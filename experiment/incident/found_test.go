@@ -1,6 +1,7 @@
 package incident
 
 import (
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -134,7 +135,6 @@ func facts(t *testing.T, i *Incident) (new []string) {
 
 // The table of docs/incidents.md: what explain's first finding is about the worst request, and what look adds.
 func TestWhatIsFoundIsWrittenDown(t *testing.T) {
-	const document, begins, ends = "../../docs/incidents.md", "<!-- found: begin -->\n", "<!-- found: end -->\n"
 	rows := make([]string, len(catalogue))
 	t.Run("plays", func(t *testing.T) {
 		for k := range catalogue {
@@ -160,22 +160,44 @@ func TestWhatIsFoundIsWrittenDown(t *testing.T) {
 			})
 		}
 	})
-	got := begins + "| | incident | severity | worst by | first finding of explain | it is | look adds (severity 1) |\n|---|---|---|---|---|---|---|\n" + strings.Join(rows, "")
+	got := "| | incident | severity | worst by | first finding of explain | it is | look adds (severity 1) |\n|---|---|---|---|---|---|---|\n" + strings.Join(rows, "")
+	written(t, "found", got)
+}
+
+func TestSignalsAreWrittenDown(t *testing.T) {
+	got := "| signal | code | unit | what | tolerance |\n|---|---|---|---|---|\n"
+	for _, s := range Signals {
+		var within []string
+		if s.Share > 0 {
+			within = append(within, fmt.Sprintf("%g %%", s.Share*100))
+		}
+		if s.Floor > 0 {
+			within = append(within, fmt.Sprint(s.Floor))
+		}
+		got += fmt.Sprintf("| `%s` | %s | %s | %s | %s |\n", s.Name, cmp.Or(s.Code, "—"), s.Unit, s.What, cmp.Or(strings.Join(within, " or "), "none"))
+	}
+	written(t, "signals", got)
+}
+
+// written holds a part of docs/incidents.md against what it must say.
+func written(t *testing.T, part, want string) {
+	const document = "../../docs/incidents.md"
 	text, err := os.ReadFile(document)
 	if err != nil {
 		t.Fatal(err)
 	}
-	from, to := strings.Index(string(text), begins), strings.Index(string(text), ends)
-	if from < 0 || to < from {
-		t.Fatalf("%s has no place for the table", document)
-	}
-	if string(text[from:to]) == got {
+	before, rest, ok := strings.Cut(string(text), "<!-- "+part+": begin -->\n")
+	got, after, too := strings.Cut(rest, "<!-- "+part+": end -->\n")
+	switch {
+	case !ok || !too:
+		t.Fatalf("%s has no place for %s", document, part)
+	case got == want:
 		return
+	case !*update:
+		t.Fatalf("%s is out of date: go test ./experiment/incident -run Written -update\n%s", document, want)
 	}
-	if !*update {
-		t.Fatalf("%s is out of date: go test ./experiment/incident -run Written -update\n%s", document, got)
-	}
-	if err := os.WriteFile(document, []byte(string(text[:from])+got+string(text[to:])), 0o644); err != nil {
+	whole := before + "<!-- " + part + ": begin -->\n" + want + "<!-- " + part + ": end -->\n" + after
+	if err := os.WriteFile(document, []byte(whole), 0o644); err != nil {
 		t.Fatal(err)
 	}
 }

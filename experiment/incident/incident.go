@@ -94,5 +94,5 @@ func Named(name string) *Incident {
 var catalogue []Incident
 
 func init() {
-	catalogue = slices.Concat(ofLoad, ofCache, ofDevices, ofHosts, ofDecoding, ofClients, ofFleets, ofTelemetry)
+	catalogue = slices.Concat(ofLoad, ofCache, ofDevices, ofHosts, ofDeaths, ofDecoding, ofClients, ofFleets, ofTelemetry)
 }

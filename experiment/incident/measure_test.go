@@ -90,13 +90,21 @@ func samplesOf(t testing.TB, f io.Reader) (all []deviceSample) {
 // measure is what each signal was in a stretch of time.
 // What a fault held up comes right after its end, so a second more is looked at.
 func (e *evidence) measure(from, to int64, healthy *timing.Calibration) map[string]float64 {
-	m := map[string]float64{Queue: 0, Running: 0, Usage: 0, Throughput: 0, Longest: 0, Preemptions: 0, Evictions: 0, Changes: 0, Failures: 0, Computed: 0, Arrivals: 0}
+	m := map[string]float64{Queue: 0, Running: 0, Usage: 0, Throughput: 0, Longest: 0, Preemptions: 0, Evictions: 0, Changes: 0, DriverErrors: 0, Failures: 0, Computed: 0, Arrivals: 0}
 	seconds := float64(to-from) / 1e9
 	to += 1e9
 	in := func(t int64) bool { return t >= from && t < to }
 	e.measureEngines(m, in, seconds, healthy)
 	e.measureRequests(m, in, seconds)
 	e.measureDevices(m, in)
+	m[Incarnations] = e.engines()
+	for _, d := range e.book.Devices {
+		for _, x := range d.Errors {
+			if in(x.At) {
+				m[DriverErrors]++
+			}
+		}
+	}
 	for _, c := range e.changes {
 		if in(c.At) {
 			m[Changes]++
@@ -287,7 +295,7 @@ func (e *evidence) measureRequests(m map[string]float64, in func(int64) bool, se
 	var served, unread, front, fronts float64
 	for _, r := range e.book.Requests {
 		for _, c := range r.Clients {
-			if in(c.Sent) && (c.Outcome == ledger.OutcomeTimeout || c.Outcome == ledger.OutcomeHTTPError) {
+			if in(c.Sent) && slices.Contains([]ledger.Outcome{ledger.OutcomeTimeout, ledger.OutcomeHTTPError, ledger.OutcomeConnection}, c.Outcome) {
 				m[Failures]++
 			}
 			at := c.Sent

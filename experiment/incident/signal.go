@@ -48,6 +48,8 @@ const (
 	Penalties    = "costly_rows"
 	Grammars     = "grammar_rows"
 	Failures     = "failures"
+	Incarnations = "incarnations"
+	DriverErrors = "driver_errors"
 	TTFT         = "ttft"
 	TTFTTail     = "ttft_p95"
 	ITL          = "itl"
@@ -93,7 +95,9 @@ var Signals = []Signal{
 	{Changes, "CFG", "1", "changes that were told", 0, 0},
 	{Penalties, "", "1/s", "rows sampled with penalties", 0.2, 1},
 	{Grammars, "", "1/s", "rows sampled under a grammar", 0.2, 1},
-	{Failures, "", "1", "attempts that timed out or were refused", 0.1, 1},
+	{Failures, "", "1", "attempts that timed out, were refused or broke off", 0.1, 1},
+	{Incarnations, "", "1", "engines of the whole run: one that is started again is another", 0, 0},
+	{DriverErrors, "XID", "1", "errors of the driver", 0, 0},
 	{TTFT, "", "ms", "time to the first token of interactive requests, median, by the client's clock", 0.12, 2},
 	{TTFTTail, "", "ms", "the same, 95th percentile", 0.25, 10},
 	{ITL, "", "ms", "gap between chunks of interactive requests, median, by the client's clock", 0.1, 0.3},

@@ -132,6 +132,18 @@ func (s *stage) at(t time.Duration, do func(*world.World)) {
 	}
 }
 
+// every lets something happen again and again while the fault is on.
+func (s *stage) every(interval time.Duration, do func(*world.World)) {
+	var again func(*world.World)
+	again = func(w *world.World) {
+		do(w)
+		if next := w.Now() + interval; next < s.end() {
+			w.At(next, again)
+		}
+	}
+	s.at(s.Onset, again)
+}
+
 // device is a GPU of the replica that has the fault.
 func (s *stage) device(w *world.World, index int) *world.Device {
 	return w.Engine(s.Scope, 0).Devices()[index]

@@ -179,9 +179,6 @@ func (e *Engine) Stall(d time.Duration) { e.stalled = max(e.stalled, e.world.now
 // Slow stretches all that its host does by a factor; 1 = as the model says.
 func (e *Engine) Slow(factor float64) { e.slow = factor }
 
-// Accept changes the probability that the model agrees with a speculated token whose predecessors it agreed with.
-func (e *Engine) Accept(p float64) { e.rank.Accept = p }
-
 // Hang lets its devices come to no end until [Engine.Resume].
 func (e *Engine) Hang() { e.hung = true }
 

@@ -69,7 +69,7 @@ var ofCache = []Incident{
 		Moves: up(Evictions), Keeps: []string{TTFT, ITL, TPOT, HostTime, Preemptions, Residual, Clock},
 		stage: func(s *stage) {
 			s.reclaims(0.01)
-			s.surge(load{class: batch, rate: s.between(0.5, 0.8), prompt: [2]int{400, 500}, output: [2]int{2, 4}})
+			s.surge(load{class: batch, rate: s.between(0.8, 1.2), prompt: [2]int{400, 500}, output: [2]int{2, 4}})
 			s.blame("class", batch)
 		},
 	},

@@ -13,7 +13,7 @@ var ofClients = []Incident{
 		Name: "slow-client", Mechanism: "M19",
 		What:  "Some clients read their answers slowly: the engine is done long before them.",
 		Needs: "the front end's records, or the clients'",
-		Moves: up(Unread), Keeps: []string{Step, Arrivals, TTFT, Preemptions, Residual, Clock},
+		Moves: up(Unread), Keeps: []string{Step, Arrivals, Preemptions, Residual, Clock},
 		Cure:  &Intervention{"client", "class far", "a local client", "The same requests from nearby are read at once."},
 		stage: func(s *stage) { s.add(ordinary(3)); s.readers("far", s.between(30, 90)) },
 	},

@@ -37,7 +37,7 @@ var ofDevices = []Incident{
 		Name: "power-cap", Mechanism: "M09",
 		What:  "Somebody lowers the power limit: the clock falls at once, without heat.",
 		Needs: "throttling times and the power limit of the GPU",
-		Moves: append(up(HeldPower, PrefillRes), down(Clock, PowerLimit)...), Keeps: []string{Arrivals, Residual, Temperature, HeldHeat, MemoryClock},
+		Moves: append(up(HeldPower, PrefillRes), down(Clock, PowerLimit)...), Keeps: []string{Arrivals, Residual, HeldHeat, MemoryClock},
 		Cure: &Intervention{"device", "power limit", "as it was", "The limit is raised to what it was."},
 		stage: func(s *stage) {
 			s.add(ordinary(5))

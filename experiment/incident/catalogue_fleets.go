@@ -24,7 +24,7 @@ var ofFleets = []Incident{
 	{
 		Name: "warm-start", TwinOf: "cold-start",
 		What:  "A new replica is asked once it is warm.",
-		Moves: down(Imbalance), Keeps: []string{TTFT, TTFTTail, Goodput, Preemptions, Clock},
+		Moves: down(Imbalance), Keeps: []string{TTFTTail, Goodput, Failures, Preemptions, Clock},
 		stage: func(s *stage) { s.scaleUp(0, 0) },
 	},
 	{
@@ -70,6 +70,17 @@ type only int
 // Pick implements [world.Router].
 func (o only) Pick([]int, []uint64) int { return int(o) }
 
+// canary sends every third attempt to the last replica, the others to the first.
+type canary int
+
+// Pick implements [world.Router].
+func (c *canary) Pick(open []int, _ []uint64) int {
+	if *c++; *c%3 == 0 {
+		return len(open) - 1
+	}
+	return 0
+}
+
 // about are prompts about a document that the cache knows.
 func (s *stage) about(rate float64) {
 	s.add(load{class: chat, rate: rate, prompt: [2]int{1, 1}, output: [2]int{40, 120}, each: func(n int, r *experiment.Request) {
@@ -90,6 +101,9 @@ func (s *stage) scaleUp(stall float64, iterations int) {
 		}
 	})
 	s.config.Router = only(0)
+	if stall == 0 {
+		s.config.Router = new(canary) // it was asked now and then before, and its cache is warm
+	}
 	s.at(s.Onset, func(w *world.World) { w.SetRouter(world.RoundRobin()) })
 	s.blameReplica()
 }

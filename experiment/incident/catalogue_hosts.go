@@ -51,7 +51,7 @@ var ofHosts = []Incident{
 		Needs: "the front end's records",
 		Moves: up(Frontend, TTFT), Keeps: []string{Step, HostTime, Preemptions, Residual, Clock},
 		Cure:  &Intervention{"setting", "api_server_count", "2", "Two processes share the work."},
-		stage: func(s *stage) { s.add(ordinary(4)); s.slowFront(s.between(0.6, 2)); s.blameReplica() },
+		stage: func(s *stage) { s.add(ordinary(4)); s.slowFront(s.between(1.8, 2.5)); s.blameReplica() },
 	},
 	{
 		Name: "frontend-busier", TwinOf: "frontend-backlog",
@@ -118,7 +118,7 @@ var ofHosts = []Incident{
 	{
 		Name: "nobody-asks", TwinOf: "hang",
 		What:  "No token comes, since nobody asks for any.",
-		Moves: down(Throughput, Arrivals), Keeps: []string{TTFT, ITL, TPOT, Preemptions, Residual, Clock},
+		Moves: down(Throughput, Arrivals), Keeps: []string{TTFT, Goodput, Failures, Preemptions, Clock},
 		stage: func(s *stage) {
 			l := ordinary(3)
 			if !s.Sham {
@@ -164,7 +164,7 @@ func (s *stage) graphs(most int, factor float64) {
 		}
 	})
 	s.add(ordinary(2.5))
-	more := ordinary(s.between(3, 4.5))
+	more := ordinary(s.between(5, 7))
 	more.class = "visitors"
 	s.surge(more)
 }

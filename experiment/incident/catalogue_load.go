@@ -15,11 +15,11 @@ var ofLoad = []Incident{
 		Name: "batch-growth", Mechanism: "M01",
 		What:  "More requests run at once, each iteration has more to do, every token comes later.",
 		Needs: "iterations with their members (L2)",
-		Moves: up(Arrivals, Running, Step, ITL), Keeps: []string{Preemptions, Residual, Clock, HeldHeat, HeldPower},
+		Moves: up(Arrivals, Running, Step, TPOT), Keeps: []string{Preemptions, Residual, Clock, HeldHeat, HeldPower},
 		Cure: &Intervention{"setting", "max_num_seqs", "8", "Fewer run at once: gaps shrink, the queue grows."},
 		stage: func(s *stage) {
-			s.add(ordinary(4))
-			more := ordinary(s.between(4, 8))
+			s.add(ordinary(3))
+			more := ordinary(s.between(7, 9.5))
 			more.class = "visitors"
 			s.surge(more)
 			s.blame("class", "visitors")
@@ -43,12 +43,12 @@ var ofLoad = []Incident{
 		Needs: "iterations with their members (L2)",
 		Moves: up(Context, PromptTokens, Step, TPOT), Keeps: []string{Arrivals, Preemptions, Residual, Clock, HeldHeat},
 		Cure:  &Intervention{"route", "class sessions", "another replica", "Long sessions go elsewhere."},
-		stage: func(s *stage) { s.add(ordinary(3)); s.sessions(3, s.between(1200, 3400)) },
+		stage: func(s *stage) { s.add(ordinary(3)); s.sessions(3, s.between(1600, 2800)) },
 	},
 	{
 		Name: "one-long-context", TwinOf: "long-context",
 		What:  "A few long sessions: the mean context grows, and no token comes later by it.",
-		Moves: up(Context, PromptTokens), Keeps: []string{TTFT, ITL, TPOT, Preemptions, Residual, Clock},
+		Moves: up(Context), Keeps: []string{TTFT, ITL, TPOT, Preemptions, Residual, Clock},
 		stage: func(s *stage) { s.add(ordinary(4)); s.sessions(0.5, s.between(600, 900)) },
 	},
 	{
@@ -139,7 +139,7 @@ var ofLoad = []Incident{
 		Moves: up(Queue), Keeps: []string{TTFT, ITL, TPOT, Goodput, Clock},
 		stage: func(s *stage) {
 			s.apart(3)
-			s.surge(s.job(load{rate: s.between(1.5, 2), prompt: [2]int{40, 3000}, output: [2]int{60, 120}}))
+			s.surge(s.job(load{rate: s.between(2.5, 3.5), prompt: [2]int{40, 3000}, output: [2]int{60, 120}}))
 			s.blame("class", batch)
 		},
 	},

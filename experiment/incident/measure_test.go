@@ -94,7 +94,7 @@ func (e *evidence) measure(from, to int64, healthy *timing.Calibration) map[stri
 	seconds := float64(to-from) / 1e9
 	to += 1e9
 	in := func(t int64) bool { return t >= from && t < to }
-	e.measureEngines(m, in, seconds, healthy)
+	e.measureEngines(m, in, func(t int64) bool { return t >= from && t < to-1e9 }, seconds, healthy)
 	e.measureRequests(m, in, seconds)
 	e.measureDevices(m, in)
 	m[Incarnations] = e.engines()
@@ -113,7 +113,7 @@ func (e *evidence) measure(from, to int64, healthy *timing.Calibration) map[stri
 	return m
 }
 
-func (e *evidence) measureEngines(m map[string]float64, in func(int64) bool, seconds float64, healthy *timing.Calibration) {
+func (e *evidence) measureEngines(m map[string]float64, in, strictly func(int64) bool, seconds float64, healthy *timing.Calibration) {
 	var rows, withDevice, decodes, fulls, steps, device, host, wait, held, onGPU float64
 	var own, expected [2]float64 // without and with prefill
 	var work ledger.Work
@@ -130,7 +130,9 @@ func (e *evidence) measureEngines(m map[string]float64, in func(int64) bool, sec
 			m[Running] += float64(it.Running) * lasted / seconds
 			m[Queue] += float64(it.Waiting) * lasted / seconds
 			held += (blocks - float64(it.FreeBlocks)) / blocks * lasted / seconds
-			m[Throughput] += float64(it.Emitted) / seconds
+			if strictly(it.End) { // what a fault held up comes all at once
+				m[Throughput] += float64(it.Emitted) / seconds
+			}
 			if it.Tokens == 0 {
 				continue
 			}

@@ -10,7 +10,7 @@ type Pair struct {
 // Pairs are those of the catalogue of diagnosis (§4) that can be played: all but that of a slow device and a slow link between devices,
 // since no link is simulated.
 var Pairs = []Pair{
-	{"thermal-throttling", "batch-growth", []string{TTFT}, []string{HeldHeat, Clock, PrefillRes, Running}},
+	{"thermal-throttling", "batch-growth", []string{TTFT}, []string{HeldHeat, Clock, PrefillRes, Arrivals}},
 	{"thermal-throttling", "power-cap", []string{Clock, PrefillRes}, []string{HeldHeat, HeldPower, Temperature, PowerLimit}},
 	{"thermal-throttling", "hardware-slowdown", []string{Clock, PrefillRes}, []string{Residual, MemoryClock, HeldHeat}},
 	{"long-prefill", "collection-pauses", []string{ITLTail}, []string{Computed, HostTime}},

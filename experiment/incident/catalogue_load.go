@@ -123,20 +123,20 @@ var ofLoad = []Incident{
 		Name: "head-of-line", Mechanism: "M32",
 		What:  "Prompts that need most of the pool stand at the head of the line; the small ones behind them would fit.",
 		Needs: "skips with their reason, and the head (L2)",
-		Moves: up(Queue, TTFTTail), Keeps: []string{Residual, Clock, HeldHeat},
+		Moves: up(Queue, BehindHead, TTFTTail), Keeps: []string{Residual, Clock, HeldHeat},
 		Cure: &Intervention{"route", "class whole", "a replica of its own", "What needs most of a pool gets one."},
 		stage: func(s *stage) {
 			s.add(ordinary(3))
-			s.add(load{class: "writers", rate: 0.9, prompt: [2]int{300, 400}, output: [2]int{250, 350}})
-			n := int(s.between(3200, 3900))
-			s.surge(load{class: "whole", rate: s.between(0.2, 0.4), steady: true, prompt: [2]int{n, n}, output: [2]int{4, 4}})
+			s.add(load{class: "writers", rate: 2, prompt: [2]int{300, 400}, output: [2]int{250, 350}})
+			n := int(s.between(3400, 3900))
+			s.surge(load{class: "whole", rate: s.between(0.15, 0.25), steady: true, prompt: [2]int{n, n}, output: [2]int{4, 4}})
 			s.blame("class", "whole")
 		},
 	},
 	{
 		Name: "batch-behind-its-head", TwinOf: "head-of-line",
 		What:  "A job's large prompts hold up the job's small ones, on a replica of its own.",
-		Moves: up(Queue), Keeps: []string{TTFT, ITL, TPOT, Goodput, Clock},
+		Moves: up(Queue, BehindHead), Keeps: []string{TTFT, ITL, TPOT, Goodput, Clock},
 		stage: func(s *stage) {
 			s.apart(3)
 			s.surge(s.job(load{rate: s.between(2.5, 3.5), prompt: [2]int{40, 3000}, output: [2]int{60, 120}}))

@@ -22,7 +22,7 @@ var update = flag.Bool("update", false, "write down what explain and look find")
 var names = map[string][]string{
 	"batch-growth":      {diagnose.OthersDecode},
 	"long-context":      {diagnose.OthersDecode},
-	"long-prefill":      {diagnose.OthersPrefill},
+	"long-prefill":      {diagnose.OthersPrefill, diagnose.QueueTokenBudget},
 	"kv-pressure":       {diagnose.Preempted, diagnose.QueueKVBlocks},
 	"saturation":        {diagnose.QueueSequenceLimit},
 	"host-bound":        {diagnose.HostGap},

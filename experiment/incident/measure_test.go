@@ -90,7 +90,7 @@ func samplesOf(t testing.TB, f io.Reader) (all []deviceSample) {
 // measure is what each signal was in a stretch of time.
 // What a fault held up comes right after its end, so a second more is looked at.
 func (e *evidence) measure(from, to int64, healthy *timing.Calibration) map[string]float64 {
-	m := map[string]float64{Queue: 0, Running: 0, Usage: 0, Throughput: 0, Longest: 0, Preemptions: 0, Evictions: 0, Changes: 0, DriverErrors: 0, Failures: 0, Computed: 0, Arrivals: 0}
+	m := map[string]float64{Queue: 0, BehindHead: 0, Running: 0, Usage: 0, Throughput: 0, Longest: 0, Preemptions: 0, Evictions: 0, Changes: 0, DriverErrors: 0, Failures: 0, Computed: 0, Arrivals: 0}
 	seconds := float64(to-from) / 1e9
 	to += 1e9
 	in := func(t int64) bool { return t >= from && t < to }
@@ -175,7 +175,7 @@ func (e *evidence) measureEngines(m map[string]float64, in, strictly func(int64)
 			}
 		}
 	}
-	e.measureSequences(m, in)
+	e.measureSequences(m, in, seconds)
 	m[Usage] = held / float64(max(len(e.book.Engines), 1))
 	if rows > 0 {
 		m[Step], m[Context] = steps/rows, work[ledger.WorkDecodeContext]/rows
@@ -209,13 +209,18 @@ func (e *evidence) engines() (n float64) {
 	return n
 }
 
-func (e *evidence) measureSequences(m map[string]float64, in func(int64) bool) {
+func (e *evidence) measureSequences(m map[string]float64, in func(int64) bool, seconds float64) {
 	var cached, prompt float64
 	var drafted, rejected uint64
 	for _, g := range e.book.Engines {
 		for _, q := range g.Sequences {
 			if !in(q.Queued) || q.Join == 0 {
 				continue
+			}
+			for _, s := range q.Skips {
+				if row := g.Row(s.First); s.Reason == ledger.SkipHeadOfLine && row != nil && row.Need > 0 {
+					m[BehindHead] += float64(s.Last-s.First+1) / seconds
+				}
 			}
 			cached, prompt = cached+float64(q.Cached), prompt+float64(q.Prompt)
 			d, r := q.Drafted()

@@ -17,6 +17,7 @@ const (
 	PromptTokens = "prompt_tokens"
 	OutputTokens = "output_tokens"
 	Queue        = "queue"
+	BehindHead   = "behind_head"
 	Running      = "running"
 	Context      = "decode_context"
 	Computed     = "computed_tokens"
@@ -65,6 +66,7 @@ var Signals = []Signal{
 	{PromptTokens, "ARR", "tokens", "mean prompt of what arrives", 0.15, 0},
 	{OutputTokens, "ARR", "tokens", "mean answer of what ends", 0.1, 0},
 	{Queue, "Q", "requests", "waiting for the scheduler, mean over time", 0.2, 0.1},
+	{BehindHead, "Q", "1/s", "sequences passed over in an iteration since the head of the line did not fit", 0.2, 2},
 	{Running, "RUN", "requests", "running, mean over time", 0.15, 0.5},
 	{Context, "KVL", "tokens", "context of the sequences in decode, mean over iterations", 0.2, 50},
 	{Computed, "CTXT", "tokens/s", "prompt tokens computed", 0.15, 50},

@@ -41,6 +41,9 @@ func (s *simulations) add(c *comparison) {
 		s.kinds[kind].sum(one)
 	}
 	s.all.sum(one)
+	if one.wrongReason != "" {
+		fmt.Printf("simulate, run %d (%s), left out for another reason, %s\n", c.run.Number, c.run.Weather, one.wrongReason)
+	}
 	for _, way := range []struct {
 		name string
 		of   *fidelity.Score
@@ -55,6 +58,8 @@ func (s *simulation) sum(o *simulation) {
 	s.oneStep.Sum(o.oneStep)
 	s.free.Sum(o.free)
 	s.baseline.Sum(o.baseline)
+	s.reasons += o.reasons
+	s.rightReasons += o.rightReasons
 }
 
 // kindsOf says under which headings a run is counted.
@@ -102,6 +107,8 @@ func (s *simulations) figures(sheet *figure.Sheet, version string) bool {
 	for _, kind := range slices.Sorted(maps.Keys(s.kinds)) {
 		both(version+"_"+kind, s.kinds[kind])
 	}
+	judge("reasons_"+version, s.all.rightReasons, s.all.reasons, 99.9)
+	sheet.Report("simulate/reasons_compared_"+version, float64(s.all.reasons), "count")
 	sheet.Report("simulate/decisions_"+version, float64(s.all.free.Decisions), "count")
 	sheet.Report("simulate/decisions_one_step_"+version, float64(s.all.oneStep.Decisions), "count")
 	sheet.Report("simulate/baseline_"+version, percent(s.all.baseline.Right, s.all.baseline.Decisions), "%")

@@ -14,6 +14,8 @@ import (
 // nothing: taking each iteration for a repetition of the last.
 type simulation struct {
 	oneStep, free, baseline fidelity.Score
+	reasons, rightReasons   int // why somebody was left out by a decision that is right and was traced
+	wrongReason             string
 	refused                 string // why this run was not simulated
 }
 
@@ -108,6 +110,9 @@ func (c *simulation) runFree(rules simulate.Rules, settings simulate.Settings, l
 			notable := fidelity.Nontrivial(last, now)
 			kind, words := fidelity.Differs(s, d, now)
 			c.free.Add(t.N, notable, kind, words)
+			if kind == "" {
+				c.why(d, t)
+			}
 			kind, words = fidelity.Repeats(last, now)
 			c.baseline.Add(t.N, notable, kind, words)
 			last = now
@@ -127,6 +132,28 @@ func (c *simulation) runFree(rules simulate.Rules, settings simulate.Settings, l
 		}
 	}
 	return nil
+}
+
+// why compares the reasons for which a right decision left sequences out with those that the engine's branches had.
+func (c *simulation) why(d *simulate.Decision, t *line) {
+	own := map[string]ledger.SkipReason{}
+	for _, s := range d.Why.Skips {
+		own[s.Sequence.ID] = s.Reason
+	}
+	for id, told := range t.Reasons {
+		got, listed := own[id]
+		if !listed {
+			if got = d.Why.Stop; got == ledger.SkipKVBlocks && (d.Why.Head == nil || d.Why.Head.ID != id) {
+				got = ledger.SkipHeadOfLine
+			}
+		}
+		c.reasons++
+		if got == ledger.SkipReason(told[0]) {
+			c.rightReasons++
+		} else if c.wrongReason == "" {
+			c.wrongReason = fmt.Sprintf("iteration %d: %s: engine %v, simulated %v", t.N, id, ledger.SkipReason(told[0]), got)
+		}
+	}
 }
 
 // runSteps makes each decision before which the engine's state was told.

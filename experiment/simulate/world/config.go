@@ -26,10 +26,10 @@ type Loser interface {
 // Config is a world before it begins. Durations that are 0 take no time.
 type Config struct {
 	Seed     uint64
-	Begin    time.Time // when virtual time is 0; zero = 1 January 2026
-	Until    time.Duration
-	Version  string // of the program that simulates, for the hellos
-	Name     string // of the deployment
+	Begin    time.Time     // when virtual time is 0; zero = 1 January 2026
+	Until    time.Duration // when it is cut; 0 = when nothing more happens
+	Version  string        // of the program that simulates, for the hellos
+	Name     string        // of the deployment
 	Replicas []Replica
 	Router   Router // nil = round robin
 	Client   Client

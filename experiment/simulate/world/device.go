@@ -9,15 +9,15 @@ import (
 type GPU struct {
 	UUID    string // "" = made up
 	Name    string
-	Clock   float64 // MHz of the SM at full speed
-	Memory  float64 // MHz of its memory
-	Idle    float64 // W
-	Limit   float64 // W when it computes without pause
-	Bytes   uint64  // of memory
-	Ambient float64 // °C
-	Heat    float64 // °C above ambient for each W
-	Follow  time.Duration
-	Warm    time.Duration
+	Clock   float64       // MHz of the SM at full speed
+	Memory  float64       // MHz of its memory
+	Idle    float64       // W
+	Limit   float64       // W when it computes without pause
+	Bytes   uint64        // of memory
+	Ambient float64       // °C
+	Heat    float64       // °C above ambient for each W
+	Follow  time.Duration // time constant of power behind load
+	Warm    time.Duration // … of temperature behind power
 }
 
 // DefaultGPU is of the kind of an H100 SXM: clocks, power and memory of its data sheet. How fast power and temperature follow is of

@@ -24,9 +24,10 @@ import (
 
 func (e *env) simulate() *cobra.Command {
 	c := simulateCommand{e: e, in: workloadInput{e: e}}
+	i := incidentCommand{simulateCommand: &c}
 	cmd := &cobra.Command{
-		Use:   "simulate WORKLOAD | --check CAPTURE...",
-		Short: "Play a workload on simulated engines, and record what their probes would",
+		Use:   "simulate WORKLOAD | INCIDENT | --list | --check CAPTURE...",
+		Short: "Play a workload or an incident on simulated engines, and record what their probes would",
 		Long: `Play a workload on engines that decide as vLLM's scheduler does, in virtual time, and write the capture that their probes, front ends,
 clients and GPU samplers would have left. Every command reads it. Its sources name whylate-simulate as their producer.
 
@@ -34,20 +35,34 @@ With --like, settings and version are those of a recorded engine, and iterations
 again), or as --time says, a file of 'whylate calibrate'. With --preset they are reckoned from data sheets: only quotients of such
 times mean anything. With none of them the engine is made up. --set changes a setting.
 
+An incident is one of those that --list shows: a fault whose cause is known, with a severity, an onset and a duration, on an engine like
+that of the demo (or --like, or --preset). What is written is a run bundle, a directory, with pages, spans, logs, captures and the truth
+(docs/incidents.md). --sham plays the same without the fault.
+
 With --check, nothing is made: each recorded engine's decisions are made again, from its settings and an empty cache, given only
 what it was given, and held against its own one by one (docs/fidelity.md).`,
 		Example: `  whylate simulate load.jsonl --like capture.wlc -o out.wlc
   whylate simulate load.jsonl --preset h100-8b --set max_num_batched_tokens=1024 --replicas 2 --router least-loaded -o out.wlc
+  whylate simulate --list
+  whylate simulate long-prefill --severity 0.7 --seed 7 -o run
   whylate simulate --check capture.wlc`,
 		Args: func(cmd *cobra.Command, given []string) error {
-			if c.check {
+			switch {
+			case c.check:
 				return args(1, 1000, "captures to check")(cmd, given)
+			case i.list:
+				return args(0, 0, "nothing beside --list")(cmd, given)
 			}
-			return args(1, 1, "one workload")(cmd, given)
+			return args(1, 1, "one workload, or one incident")(cmd, given)
 		},
 		RunE: func(cmd *cobra.Command, given []string) error {
-			if c.check {
+			switch {
+			case c.check:
 				return c.checkAll(given)
+			case i.list:
+				return i.printList()
+			case i.means(given[0]):
+				return i.run(cmd, given[0])
 			}
 			return c.run(cmd.Context(), given[0])
 		},
@@ -70,9 +85,10 @@ what it was given, and held against its own one by one (docs/fidelity.md).`,
 	f.DurationVar(&c.client.Timeout, "timeout", 0, "after which clients give an attempt up; 0 = never")
 	f.IntVar(&c.client.Retries, "retries", 0, "more attempts after a time-out or a refusal")
 	f.DurationVar(&c.until, "for", 0, "stop after this much simulated time; 0 = when all is answered")
-	f.StringVarP(&c.path, "out", "o", "simulated.wlc", "capture to write")
+	f.StringVarP(&c.path, "out", "o", "simulated.wlc", "what to write: a capture; of an incident a directory, named like it by default")
 	f.StringVar(&c.out.format, "output", "table", "how to print: table or json")
 	c.in.flags(cmd)
+	i.flags(cmd)
 	return cmd
 }
 

@@ -305,7 +305,7 @@ func strangers(environ []string) []Problem {
 			continue
 		}
 		problems = append(problems, Problem{Severity: Warning, Source: Source{Origin: FromEnvironment, Name: shorten(name)},
-			Text: "means nothing to whylate", Nearest: nearest(name, known), Remedy: "docs/config.md lists the variables"})
+			Text: "means nothing to whylate", Nearest: Nearest(name, known), Remedy: "docs/config.md lists the variables"})
 	}
 	return problems
 }

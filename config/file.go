@@ -144,7 +144,7 @@ func (f *file) unknown(k *yaml.Node, prefix string) {
 	case strings.Contains(k.Value, ".") && (find(prefix+k.Value) != nil || isSection(prefix+k.Value)):
 		p.Allowed, p.Remedy = "", "nest it: a line "+strings.ReplaceAll(k.Value, ".", ":, below it indented ")+":"
 	default:
-		if p.Nearest = nearest(k.Value, children(prefix)); p.Nearest != "" {
+		if p.Nearest = Nearest(k.Value, children(prefix)); p.Nearest != "" {
 			p.Nearest = prefix + p.Nearest
 		} else {
 			p.Nearest = elsewhere(prefix + k.Value)
@@ -160,10 +160,10 @@ func elsewhere(full string) string {
 		names = append(names, keys[i].Name)
 		ends = append(ends, last(keys[i].Name))
 	}
-	if n := nearest(full, names); n != "" {
+	if n := Nearest(full, names); n != "" {
 		return n
 	}
-	end := nearest(last(full), ends)
+	end := Nearest(last(full), ends)
 	found := ""
 	for i, e := range ends {
 		if end == "" || e != end {

@@ -213,7 +213,7 @@ func (k *Key) allowed() string {
 // within checks the key's bounds and words.
 func (k *Key) within(v any) error {
 	if len(k.OneOf) > 0 && !slices.Contains(k.OneOf, v.(string)) {
-		if n := nearest(strings.ToLower(v.(string)), k.OneOf); n != "" && v != "" {
+		if n := Nearest(strings.ToLower(v.(string)), k.OneOf); n != "" && v != "" {
 			return fmt.Errorf("is not one of its words, did you mean %s?", n)
 		}
 		return errors.New("is not one of its words")

@@ -2,9 +2,9 @@ package config
 
 import "strings"
 
-// nearest is the candidate that takes the fewest edits, else one that the name begins with, or "" where none is near enough to
+// Nearest is the candidate that takes the fewest edits, else one that the name begins with, or "" where none is near enough to
 // have been meant.
-func nearest(name string, candidates []string) string {
+func Nearest(name string, candidates []string) string {
 	best, least := "", max(len([]rune(name))/3, 1)+1
 	for _, c := range candidates {
 		if d := distance(name, c); d < least {

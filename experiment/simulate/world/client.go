@@ -175,7 +175,7 @@ func (r *request) hashes(block int) []uint64 {
 // read lets a chunk that is sent at a time travel to the client, and returns when the front end's send returns: at once, unless the
 // client is slow and what lies between them is full.
 func (x *exchange) read(t time.Duration) (returned time.Duration) {
-	comes := t + x.client.Network
+	comes := x.passed(t) + x.client.Network
 	read := max(comes, x.seen) + x.client.Read
 	x.chunk(read)
 	if x.client.Read == 0 {
@@ -186,6 +186,15 @@ func (x *exchange) read(t time.Duration) (returned time.Duration) {
 		buffer = bufferedChunks
 	}
 	return max(t, read-x.client.Network-time.Duration(buffer)*x.client.Read)
+}
+
+// passed is when a proxy passes on what is sent at a time: at full intervals since the request was sent.
+func (x *exchange) passed(t time.Duration) time.Duration {
+	every := x.client.Collect
+	if every == 0 {
+		return t
+	}
+	return x.sentAt + (t-x.sentAt+every-1)/every*every
 }
 
 // chunk is the client having read one.

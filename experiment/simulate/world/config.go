@@ -88,6 +88,7 @@ type Client struct {
 	Backoff time.Duration // before the first retry; twice as long before each further one
 	Read    time.Duration // to read one chunk: a slow reader
 	Buffer  int           // chunks between front end and reader; 0 = 64
+	Collect time.Duration // a proxy between front end and client passes on what it has collected so often only; 0 = at once
 }
 
 // Validate names what no world can be made of.
@@ -124,7 +125,7 @@ func (c *Client) validate() error {
 		name  string
 		value int64
 	}{{"network", int64(c.Network)}, {"timeout", int64(c.Timeout)}, {"retries", int64(c.Retries)},
-		{"backoff", int64(c.Backoff)}, {"read", int64(c.Read)}, {"buffer", int64(c.Buffer)}} {
+		{"backoff", int64(c.Backoff)}, {"read", int64(c.Read)}, {"buffer", int64(c.Buffer)}, {"collect", int64(c.Collect)}} {
 		if f.value < 0 {
 			return fmt.Errorf("world: client: %s: %d: it cannot be negative", f.name, f.value)
 		}

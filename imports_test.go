@@ -34,6 +34,7 @@ var rows = [][]string{
 	{"experiment/simulate/timing", "experiment/simulate/fidelity"},
 	{"experiment/simulate/world"},
 	{"experiment/simulate/dialect"},
+	{"experiment/incident"},
 	{"experiment/whatif"},
 	{"export"},
 	{"api"},

@@ -16,7 +16,7 @@ import (
 )
 
 // incident is a folder with what a bundle may have: pages and a log of three hours ago, one page of now, and what nobody can take.
-func incident(t *testing.T, now time.Time) (dir string, began time.Time) {
+func incidentBundle(t *testing.T, now time.Time) (dir string, began time.Time) {
 	t.Helper()
 	dir = filepath.Join(t.TempDir(), "incident")
 	began = now.Add(-3 * time.Hour).Truncate(time.Minute)
@@ -62,7 +62,7 @@ func incident(t *testing.T, now time.Time) (dir string, began time.Time) {
 // A folder by the command, and the same as a zip by the API: the series are there at the pages' times, and each file that is none is named.
 func TestImportOfScrapesAndLogs(t *testing.T) {
 	now := time.Now()
-	dir, began := incident(t, now)
+	dir, began := incidentBundle(t, now)
 	s := startServe(t, filepath.Join(t.TempDir(), "data"))
 	c := s.client(t, "http", client.Options{})
 	server := "http://" + s.address

@@ -247,6 +247,9 @@ func TestTheCatalogueIsComplete(t *testing.T) {
 		names[i.Name] = true
 		switch {
 		case i.TwinOf != "":
+			if len(i.Moves) == 0 {
+				t.Errorf("%s resembles nothing", i.Name)
+			}
 			if of := Named(i.TwinOf); of == nil || of.Mechanism == "" || i.Mechanism != "" || !slices.Contains(i.Keeps, TTFT) && !slices.Contains(i.Keeps, Goodput) && !slices.Contains(i.Keeps, Preemptions) {
 				t.Errorf("%s is the twin of %q", i.Name, i.TwinOf)
 			}

@@ -91,7 +91,8 @@ func (s *liveIncident) run(ctx context.Context, listen string, once bool) (err e
 
 	out := s.e.out
 	fmt.Fprintln(out, s.e.bold(i.Name)+": "+i.What)
-	fmt.Fprintf(out, "The fault begins after %s and lasts %s; the run takes %s.\n", s.real(s.p.Onset), s.real(time.Duration(p.Truth.End-p.Truth.Onset)), s.real(s.p.Length))
+	onset, lasts := p.Fault()
+	fmt.Fprintf(out, "The fault begins after %s and lasts %s; the run takes %s.\n", s.real(onset), s.real(lasts), s.real(s.p.Length))
 	fmt.Fprintf(out, "API: http://%s/api/v1 · metrics pages: http://%s/replica-0/metrics\nin another terminal: whylate top --server http://%s\n", answers.Addr(), pages.Addr(), answers.Addr())
 	summary, err := p.Run(live, s.pace(ctx))
 	if errors.Is(err, context.Canceled) {

@@ -9,7 +9,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -115,7 +114,8 @@ func (c *incidentCommand) printPlayed(i *incident.Incident, p *incident.Play, di
 	case t.Telemetry:
 		what = "the service is healthy, the evidence is not"
 	}
-	fmt.Fprintf(e.out, "%s · severity %v · from %s for %s · %s\n", what, t.Severity, c.p.Onset, time.Duration(t.End-t.Onset), t.Engine)
+	onset, lasts := p.Fault()
+	fmt.Fprintf(e.out, "%s · severity %v · from %s for %s · %s\n", what, t.Severity, onset, lasts, t.Engine)
 	fmt.Fprintf(e.out, "%d requests in %d attempts: %d answered, %d refused, %d timed out, %d broken off; %d iterations, %d tokens.\n", s.Requests, s.Attempts, s.Complete, s.Refused, s.TimedOut, s.Broken, s.Iterations, s.Tokens)
 	fmt.Fprintf(e.out, "written: %s; 'whylate look %s' and 'whylate explain --slowest ttft --from %s' read it, %s/truth.json says what they should find\n", dir, dir, dir, dir)
 }

@@ -64,7 +64,7 @@ var ofClients = []Incident{
 	{
 		Name: "buffered-batch", TwinOf: "buffering-proxy",
 		What:  "A proxy collects the chunks of a job that wants whole answers anyhow.",
-		Moves: nil, Keeps: []string{TTFT, ITL, ITLTail, TPOT, Step, Preemptions, Residual, Clock},
+		Moves: up(Unbuffered), Keeps: []string{TTFT, ITL, ITLTail, TPOT, Step, Preemptions, Residual, Clock},
 		stage: func(s *stage) {
 			s.add(ordinary(2))
 			s.proxied(batch, s.between(0.3, 1.5))

@@ -15,14 +15,14 @@ var ofHosts = []Incident{
 		Name: "host-bound", Mechanism: "M14",
 		What:  "The engine's process gets too little CPU: between and in iterations the GPU waits for it.",
 		Needs: "device times of iterations",
-		Moves: up(HostTime, Step, ITL), Keeps: []string{Arrivals, Preemptions, Residual, Clock},
+		Moves: up(HostTime, Deciding, Step, ITL), Keeps: []string{Arrivals, Preemptions, Residual, Clock},
 		Cure:  &Intervention{"host", "CPU quota", "as it was", "The neighbour goes, or the engine has cores of its own."},
 		stage: func(s *stage) { s.add(ordinary(4)); s.slowHost(s.between(4, 16)); s.blameEngine() },
 	},
 	{
 		Name: "host-hidden", TwinOf: "host-bound",
 		What:  "The host is slower, but with asynchronous scheduling it works while the GPU does.",
-		Moves: nil, Keeps: []string{TTFT, ITL, TPOT, Preemptions, Residual, Clock},
+		Moves: up(Deciding), Keeps: []string{TTFT, ITL, TPOT, Preemptions, Residual, Clock},
 		stage: func(s *stage) {
 			s.set("scheduler", "AsyncScheduler")
 			s.set("async_scheduling", true)
@@ -36,14 +36,22 @@ var ofHosts = []Incident{
 		What:  "The engine's process stands still for a fraction of a second again and again, as a garbage collector lets it.",
 		Needs: "device times of iterations",
 		Moves: up(Longest, ITLTail), Keeps: []string{ITL, Arrivals, Preemptions, Residual, Clock},
-		Cure:  &Intervention{"host", "garbage collector", "frozen", "What lives long is not looked at again."},
-		stage: func(s *stage) { s.add(ordinary(4)); s.pauses(s.between(0.1, 0.3)); s.blameEngine() },
+		Cure: &Intervention{"host", "garbage collector", "frozen", "What lives long is not looked at again."},
+		stage: func(s *stage) {
+			s.add(ordinary(4))
+			s.pauses(s.between(0.1, 0.3), 800*time.Millisecond)
+			s.blameEngine()
+		},
 	},
 	{
 		Name: "collection-brief", TwinOf: "collection-pauses",
-		What:  "The collector runs as often, and is done within a few milliseconds.",
-		Moves: nil, Keeps: []string{TTFT, ITL, ITLTail, TPOT, Preemptions, Residual, Clock},
-		stage: func(s *stage) { s.add(ordinary(4)); s.pauses(s.between(0.003, 0.006)); s.blameEngine() },
+		What:  "The collector runs now and then, and is done within some milliseconds.",
+		Moves: up(HostTime), Keeps: []string{TTFT, ITL, TPOT, Goodput, Preemptions, Residual, Clock},
+		stage: func(s *stage) {
+			s.add(ordinary(4))
+			s.pauses(s.between(0.02, 0.04), 1600*time.Millisecond)
+			s.blameEngine()
+		},
 	},
 	{
 		Name: "frontend-backlog", Mechanism: "M14",
@@ -138,9 +146,9 @@ func (s *stage) slowHost(factor float64) {
 	s.during(func(w *world.World) { w.Engine(s.Scope, 0).Slow(factor) }, func(w *world.World) { w.Engine(s.Scope, 0).Slow(1) })
 }
 
-// pauses stops the engine's process for so many seconds, every 0.8.
-func (s *stage) pauses(seconds float64) {
-	s.every(800*time.Millisecond, func(w *world.World) { w.Engine(s.Scope, 0).Stall(time.Duration(seconds * float64(time.Second))) })
+// pauses stops the engine's process for so many seconds at a time.
+func (s *stage) pauses(seconds float64, interval time.Duration) {
+	s.every(interval, func(w *world.World) { w.Engine(s.Scope, 0).Stall(time.Duration(seconds * float64(time.Second))) })
 }
 
 // slowFront lets the front end take so many milliseconds for each chunk.

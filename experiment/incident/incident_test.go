@@ -147,8 +147,11 @@ func (o *outcome) way(t *testing.T, signal string) Way {
 }
 
 func TestTruthsAreTrue(t *testing.T) {
-	for _, i := range Catalogue() {
+	for k, i := range Catalogue() {
 		for _, severity := range severities {
+			if raced && (k%8 != 0 || severity != 1) {
+				continue
+			}
 			if i.Telemetry() || i.TwinOf != "" && severity != 1 {
 				continue
 			}
@@ -182,7 +185,10 @@ func TestTruthsAreTrue(t *testing.T) {
 }
 
 func TestPairsLookAlikeAndCanBeToldApart(t *testing.T) {
-	for _, p := range Pairs {
+	for k, p := range Pairs {
+		if raced && k > 0 {
+			break
+		}
 		t.Run(p.A+"/"+p.B, func(t *testing.T) {
 			t.Parallel()
 			a, b := outcomeOf(t, Named(p.A), 1), outcomeOf(t, Named(p.B), 1)
@@ -247,6 +253,9 @@ func TestTheCatalogueIsComplete(t *testing.T) {
 		names[i.Name] = true
 		switch {
 		case i.TwinOf != "":
+			if len(i.Moves) == 0 {
+				t.Errorf("%s resembles nothing", i.Name)
+			}
 			if of := Named(i.TwinOf); of == nil || of.Mechanism == "" || i.Mechanism != "" || !slices.Contains(i.Keeps, TTFT) && !slices.Contains(i.Keeps, Goodput) && !slices.Contains(i.Keeps, Preemptions) {
 				t.Errorf("%s is the twin of %q", i.Name, i.TwinOf)
 			}

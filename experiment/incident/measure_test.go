@@ -114,7 +114,7 @@ func (e *evidence) measure(from, to int64, healthy *timing.Calibration) map[stri
 }
 
 func (e *evidence) measureEngines(m map[string]float64, in, strictly func(int64) bool, seconds float64, healthy *timing.Calibration) {
-	var rows, withDevice, decodes, fulls, steps, device, host, wait, held, onGPU float64
+	var rows, withDevice, decodes, fulls, steps, device, host, wait, held, onGPU, deciding float64
 	var own, expected [2]float64 // without and with prefill
 	var work ledger.Work
 	running := map[string]float64{}
@@ -137,6 +137,7 @@ func (e *evidence) measureEngines(m map[string]float64, in, strictly func(int64)
 				continue
 			}
 			rows++
+			deciding += float64(it.Launched-it.Decided) / 1e6
 			steps += lasted * 1e3
 			m[Longest] = max(m[Longest], lasted*1e3)
 			w := it.Sums.Work
@@ -178,7 +179,7 @@ func (e *evidence) measureEngines(m map[string]float64, in, strictly func(int64)
 	e.measureSequences(m, in, seconds)
 	m[Usage] = held / float64(max(len(e.book.Engines), 1))
 	if rows > 0 {
-		m[Step], m[Context] = steps/rows, work[ledger.WorkDecodeContext]/rows
+		m[Step], m[Context], m[Deciding] = steps/rows, work[ledger.WorkDecodeContext]/rows, deciding/rows
 	}
 	if withDevice > 0 {
 		m[DeviceTime], m[HostTime], m[Straggling] = device/withDevice, host/withDevice, wait/onGPU

@@ -24,6 +24,11 @@ func (i *Incident) Prepare(p Params, e Engine) (*Play, error) {
 	return &Play{s.truth(i), i, s}, nil
 }
 
+// Fault is when the fault begins, since the run began, and how long it lasts: what was asked for, unless the incident decides by itself.
+func (p *Play) Fault() (onset, duration time.Duration) {
+	return p.stage.Onset, p.stage.end() - p.stage.Onset
+}
+
 // Run plays it to its end, once. wait is called before the world moves on to a time; nil = at once.
 func (p *Play) Run(to world.Recorder, wait func(at time.Duration) error) (world.Summary, error) {
 	s := p.stage

@@ -31,6 +31,7 @@ const (
 	Residual     = "residual"
 	PrefillRes   = "residual_prefill"
 	HostTime     = "host_time"
+	Deciding     = "deciding"
 	Unbuffered   = "client_lag"
 	Frontend     = "frontend_time"
 	Graphs       = "graph_share"
@@ -79,7 +80,8 @@ var Signals = []Signal{
 	{DeviceTime, "GPUT", "ms", "device's time of an iteration, mean", 0.1, 0},
 	{Residual, "RES", "1", "device's time of iterations without prefill, over what their work takes on a healthy engine", 0.2, 0},
 	{PrefillRes, "RES", "1", "the same, of iterations with prefill", 0.25, 0},
-	{HostTime, "GAP", "ms", "an iteration's time without the device, and the pause before it, mean", 0.25, 0.1},
+	{HostTime, "GAP", "ms", "an iteration's time without the device's, mean", 0.25, 0.1},
+	{Deciding, "CPU", "ms", "from a decision to its launch, mean", 0.25, 0.03},
 	{Unbuffered, "CLI", "ms", "from the front end's first byte to the client's first chunk, median", 0.5, 5},
 	{Frontend, "CPU", "ms", "a request's time in the front end: before the engine, and after its last token without the waits for the client, mean", 0.2, 0.2},
 	{Graphs, "GRAPH", "1", "iterations that replayed a full graph", 0.1, 0.02},

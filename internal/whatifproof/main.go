@@ -191,10 +191,10 @@ func change(ctx context.Context, sheet *figure.Sheet, c *arm, books map[string]*
 		}
 		fmt.Printf("  %-18s %s → %s; difference predicted %s ± %s, real %s: %s\n", f.Name, value(f.Observed, f.Unit), value(got[f.Name], f.Unit), value(f.Difference, f.Unit), value(max(f.Error, f.Sham), f.Unit), value(did, f.Unit), verdict)
 		if _, ok := budgets[f.Name]; ok && f.Observed > 0 {
-			sheet.Report("whatif/"+c.name+"_"+key(f.Name)+"_error", 100*math.Abs(off)/f.Observed, "% of the base")
+			sheet.Report("whatif/"+c.name+"_"+key(f.Name)+"_error", 100*math.Abs(off)/f.Observed, "%")
 		}
 	}
-	sheet.Report("whatif/"+c.name+"_within_error", 100*float64(inside)/float64(len(a.Figures)), "% of figures")
+	sheet.Report("whatif/"+c.name+"_within_error", 100*float64(inside)/float64(len(a.Figures)), "%")
 	return nil
 }
 

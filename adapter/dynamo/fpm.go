@@ -4,12 +4,13 @@ import (
 	"bufio"
 	"bytes"
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"math"
 	"slices"
 	"strconv"
 	"strings"
+
+	jsoniter "github.com/json-iterator/go"
 
 	"github.com/whylate/whylate/adapter"
 	"github.com/whylate/whylate/exposition"
@@ -159,7 +160,7 @@ const (
 // parse reads a line. of is nil for a bare payload.
 func parse(b []byte) (of *event, p *payload, why refusal) {
 	var l line
-	if json.Unmarshal(b, &l) != nil {
+	if jsoniter.Unmarshal(b, &l) != nil {
 		return nil, nil, noJSON
 	}
 	p = &l.payload

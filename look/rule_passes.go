@@ -31,7 +31,7 @@ const (
 	stallTime    = 10 * time.Second
 )
 
-// passesProgress tells of workers in which requests wait and nothing runs, by records of which none is lost.
+// passesProgress tells of workers in which requests wait and nothing runs, by records without a gap.
 func passesProgress(s *Scene) (facts []Fact) {
 	for _, p := range s.Passes {
 		stall := p.Stalled()
@@ -43,7 +43,7 @@ func passesProgress(s *Scene) (facts []Fact) {
 		if over := time.Duration(stall.To - stall.From); over > 0 {
 			meanwhile += ", " + seconds(over.Seconds())
 		}
-		f.Text = fmt.Sprintf("%s: %s waited, and no iteration ended %s, none of them lost: nothing was taken up, or one iteration lasts. Whether clients have left meanwhile is not told.", f.About, several(int(stall.Queued), "request", "requests"), meanwhile)
+		f.Text = fmt.Sprintf("%s: %s waited, and no iteration ended %s, without a gap in counter_id: nothing was taken up, or one iteration lasts. Whether clients have left meanwhile is not told.", f.About, several(int(stall.Queued), "request", "requests"), meanwhile)
 		if stall.Ended {
 			f.Weight, f.Do = Notice, ""
 			f.Text += " Then it went on."

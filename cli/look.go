@@ -26,7 +26,7 @@ func (e *env) look() *cobra.Command {
 		Use:   "look [URL|FILE...]",
 		Short: "See in half a minute how engines and GPUs are, from what they already emit",
 		Long: `Read what is already there, without configuration, and leave nothing behind: an engine's or an exporter's /metrics, a Prometheus or
-whatever speaks its API, saved scrapes, answers of that API, engines' logs, OTLP traces in files, captures, a folder, a zip or a run bundle of them. Prints what it found, the four paths
+whatever speaks its API, saved scrapes, answers of that API, engines' logs, OTLP traces in files, forward-pass metrics, captures, a folder, a zip or a run bundle of them. Prints what it found, the four paths
 (request, token, gpu, quality) with the worst segment of each, what is certainly wrong, what changed meanwhile, and the next command.
 
 An address that speaks metrics is watched for --for; a Prometheus is asked for --history. Saved scrapes of one target are those whose names

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"sync"
 
 	"github.com/klauspost/compress/zstd"
@@ -118,4 +119,18 @@ func (p *physical) longer(first []byte) (line []byte, skipped int64, err error) 
 		skipped += int64(len(part) - room)
 	}
 	return p.long, skipped, err
+}
+
+// Lines are those of a text as they stand, without their ends, each valid until the next; of a longer one than MaxLine so much. An error is the
+// last that it gives.
+func Lines(src *bufio.Reader) iter.Seq2[[]byte, error] {
+	return func(yield func([]byte, error) bool) {
+		p := physical{src: src}
+		for {
+			line, _, err := p.next()
+			if err == io.EOF || !yield(line, err) || err != nil {
+				return
+			}
+		}
+	}
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/whylate/whylate/adapter"
 	"github.com/whylate/whylate/adapter/dialects"
+	"github.com/whylate/whylate/adapter/dynamo"
 	"github.com/whylate/whylate/adapter/genai"
 	"github.com/whylate/whylate/adapter/trtllm"
 	"github.com/whylate/whylate/bundle"
@@ -50,7 +51,8 @@ func Read(ctx context.Context, inputs []Input, o Options) (*Scene, error) {
 		return nil, err
 	}
 	r.tracks.Assemble()
-	r.scene.Tracks = append(r.tracks.All, r.scene.Tracks...)
+	r.scene.Passes = r.passes.InOrder()
+	r.scene.Tracks = slices.Concat(r.tracks.All, r.scene.Tracks, r.passes.Tracks())
 	r.scene.understand()
 	r.captured()
 	if len(r.spans) > 0 {
@@ -80,6 +82,7 @@ type reader struct {
 	scrapes map[string]int // by target
 	spans   []genai.Span
 	frames  *ingest.Assembler // of captures; nil where there are none
+	passes  dynamo.Passes     // a worker's go on from one file to the next
 }
 
 func (r *reader) read(in Input) {
@@ -130,6 +133,11 @@ func (r *reader) content(in Input, src *Source) ([]byte, error) {
 		return nil, errors.New("a zip inside of another: unpack it")
 	case bundle.Changes:
 		return nil, r.changes(src, text)
+	}
+	if dynamo.ArePasses(head) {
+		src.Kind = "forward-pass metrics"
+		src.Problems = append(src.Problems, r.passes.Read(in.Target, text)...)
+		return nil, nil
 	}
 	if !isQueries(in) && r.log(in, src, text) {
 		return nil, nil

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/whylate/whylate/adapter"
+	"github.com/whylate/whylate/adapter/dynamo"
 	"github.com/whylate/whylate/adapter/genai"
 	"github.com/whylate/whylate/adapter/trtllm"
 	"github.com/whylate/whylate/bundle"
@@ -23,11 +24,12 @@ type Scene struct {
 	Readings []*adapter.Reading // those that are understood
 	Queries  []Query            // of dashboards, to be checked against what is there
 
-	Iterations []Iterations // statistics of TensorRT-LLM
-	Traces     *genai.View  // nil where there are none
-	Logs       []*Log       // of vLLM and SGLang
-	Bundles    []Bundle     // that inputs lay in, as far as they have a manifest
-	Recorded   *Recorded    // what a whylate server has of requests; nil where none was asked
+	Iterations []Iterations     // statistics of TensorRT-LLM
+	Passes     []*dynamo.Stream // forward-pass metrics, by target and rank
+	Traces     *genai.View      // nil where there are none
+	Logs       []*Log           // of vLLM and SGLang
+	Bundles    []Bundle         // that inputs lay in, as far as they have a manifest
+	Recorded   *Recorded        // what a whylate server has of requests; nil where none was asked
 
 	Ledger   *query.Ledger   // of captures; nil where there are none
 	captures []string        // the paths that captures were given by, as the other commands want them

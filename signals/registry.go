@@ -6,6 +6,7 @@ var registry = []Signal{
 	{Name: "request.running", Kind: "gauge", Unit: "{request}", Scope: "engine", Path: "request", Part: "", Owner: "serving", Question: "How many sequences share each iteration?", Keep: "rollup", Series: 4096, Add: "sum", Range: &Range{0, 1e+09}, From: []Native{
 		{Producer: "dynamo", Name: "dynamo_frontend_inflight_requests", Times: 1},
 		{Producer: "dynamo", Name: "dynamo_frontend_active_requests", Times: 1, Note: "whole life in the front end, the queue included"},
+		{Producer: "dynamo", Name: "fpm.scheduled_requests", Times: 1, Note: "of one iteration of a rank: forward-pass metrics"},
 		{Producer: "envoy", Name: "envoy_http_downstream_rq_active", Times: 1},
 		{Producer: "epp", Name: "inference_model_running_requests", Times: 1, Until: "1.1"},
 		{Producer: "epp", Name: "inference_objective_running_requests", Times: 1, Until: "0.9"},
@@ -23,6 +24,7 @@ var registry = []Signal{
 	{Name: "request.waiting", Kind: "gauge", Unit: "{request}", Scope: "engine", Path: "request", Part: "queue", Owner: "serving", Question: "Who is not admitted, and how many?", Keep: "rollup", Series: 4096, Add: "sum", Range: &Range{0, 1e+09}, From: []Native{
 		{Producer: "dynamo", Name: "dynamo_frontend_router_queue_pending_requests", Times: 1},
 		{Producer: "dynamo", Name: "dynamo_frontend_queued_requests", Times: 1},
+		{Producer: "dynamo", Name: "fpm.queued_requests", Times: 1, Note: "of one rank, preempted ones included: forward-pass metrics"},
 		{Producer: "epp", Name: "inference_extension_flow_control_queue_size", Times: 1, Until: "0.9"},
 		{Producer: "epp", Name: "llm_d_epp_flow_control_queue_size", Times: 1, Note: "the gateway's queue, not the engines'"},
 		{Producer: "llamacpp", Name: "llamacpp:requests_deferred", Times: 1},
@@ -289,12 +291,15 @@ var registry = []Signal{
 		{Producer: "trtllm", Name: "kvCacheStats.tokensPerBlock", Times: 1},
 	}},
 	{Name: "iteration.loop_time", Kind: "gauge", Unit: "s", Scope: "engine", Path: "token", Part: "", Owner: "serving", Question: "How long is a turn of the engine's loop?", Keep: "detail", Series: 1024, Add: "none", From: []Native{
+		{Producer: "dynamo", Name: "fpm.wall_time", Times: 1, Note: "between two results: forward-pass metrics", Where: map[string]string{"engine": "vllm"}},
+		{Producer: "dynamo", Name: "fpm.wall_time", Times: 1, Note: "iterLatencyMS: forward-pass metrics", Where: map[string]string{"engine": "trtllm"}},
 		{Producer: "trtllm", Name: "iterLatencyMS", Times: 0.001, Note: "about two turns under the overlap scheduler: no step time"},
 	}},
 	{Name: "iteration.host_time", Kind: "gauge", Unit: "s", Scope: "engine", Path: "token", Part: "decode", Owner: "serving", Question: "How long does the host work on a step?", Keep: "detail", Series: 1024, Add: "none", From: []Native{
 		{Producer: "trtllm", Name: "hostStepTimeMS", Times: 0.001},
 	}},
 	{Name: "iteration.device_time", Kind: "gauge", Unit: "s", Scope: "engine", Path: "gpu", Part: "decode", Owner: "serving", Question: "How long does the device work on a step?", Keep: "detail", Series: 1024, Add: "none", From: []Native{
+		{Producer: "dynamo", Name: "fpm.wall_time", Times: 1, Note: "what became ready since the record before, of one step or several: forward-pass metrics", Where: map[string]string{"engine": "sglang"}},
 		{Producer: "trtllm", Name: "prevDeviceStepTimeMS", Times: 0.001, Note: "of the step before"},
 	}},
 	{Name: "hw.gpu.utilization", Kind: "gauge", Unit: "1", Scope: "device", Path: "gpu", Part: "", Owner: "platform", Question: "In which share of the time was any kernel resident? Busy is no progress.", Keep: "rollup", Series: 8192, Add: "none", Range: &Range{0, 1}, From: []Native{

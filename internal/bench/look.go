@@ -16,7 +16,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/prometheus/prometheus/model/labels"
@@ -90,12 +89,40 @@ func timed(program string, args ...string) (time.Duration, float64, string, erro
 	var out, bad bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &bad
 	begun := time.Now()
-	if err := cmd.Run(); err != nil {
-		return 0, 0, "", fmt.Errorf("%s: %w: %s", strings.Join(args, " "), err, bad.String())
+	if err := cmd.Start(); err != nil {
+		return 0, 0, "", err
 	}
-	took := time.Since(begun)
-	used := cmd.ProcessState.SysUsage().(*syscall.Rusage)
-	return took, float64(used.Maxrss) / 1e3, out.String(), nil
+	done := make(chan error, 1)
+	go func() { done <- cmd.Wait() }()
+	again := time.NewTicker(20 * time.Millisecond)
+	defer again.Stop()
+	var peak float64
+	for {
+		select {
+		case err := <-done:
+			if err != nil {
+				return 0, 0, "", fmt.Errorf("%s: %w: %s", strings.Join(args, " "), err, bad.String())
+			}
+			return time.Since(begun), peak, out.String(), nil
+		case <-again.C:
+			peak = max(peak, highWater(cmd.Process.Pid))
+		}
+	}
+}
+
+// highWater is the most memory that a process has had so far, in MB. What the system tells of a process that has ended would be no less than its
+// parent's, from which it was forked.
+func highWater(pid int) float64 {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0
+	}
+	_, after, _ := strings.Cut(string(b), "VmHWM:")
+	var kB float64
+	if _, err := fmt.Sscan(after, &kB); err != nil {
+		return 0
+	}
+	return kB * 1024 / 1e6
 }
 
 // one is a series of an engine, as it stood on its page.

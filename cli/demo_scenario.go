@@ -49,7 +49,7 @@ func (s *liveIncident) run(ctx context.Context, listen string, once bool) (err e
 		return err
 	}
 	// What is recorded never lies in the future: played faster, a run begins so far in the past that it ends now.
-	s.p.Version = Version
+	s.p.Version = numbered()
 	s.p.Begin = time.Now().Add(time.Duration(float64(s.p.Length)/s.speed) - s.p.Length)
 	p, err := i.Prepare(s.p, on)
 	if err != nil {

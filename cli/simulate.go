@@ -191,7 +191,7 @@ func (c *simulateCommand) config() (world.Config, error) {
 	if err != nil {
 		return world.Config{}, err
 	}
-	config := world.Config{Seed: c.seed, Until: c.until, Version: Version, Router: router, Client: c.client}
+	config := world.Config{Seed: c.seed, Until: c.until, Version: numbered(), Router: router, Client: c.client}
 	if len(rank.GPUs) > 0 {
 		config.Sampling = time.Second
 	}

@@ -78,7 +78,7 @@ func (c *incidentCommand) run(cmd *cobra.Command, name string) error {
 	if err != nil {
 		return err
 	}
-	c.p.Seed, c.p.Replicas, c.p.Version = c.seed, c.replicas, Version
+	c.p.Seed, c.p.Replicas, c.p.Version = c.seed, c.replicas, numbered()
 	p, err := i.Prepare(c.p, on)
 	if err != nil {
 		return usageError{err}

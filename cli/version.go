@@ -15,7 +15,10 @@ import (
 var Version string
 
 // named is the program with its version, as what it writes says who wrote it.
-func named() string { return "whylate " + cmp.Or(Version, "development") }
+func named() string { return "whylate " + numbered() }
+
+// numbered is the version alone.
+func numbered() string { return cmp.Or(Version, "development") }
 
 func (e *env) version() *cobra.Command {
 	out := output{}

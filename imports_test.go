@@ -52,7 +52,7 @@ var rows = [][]string{
 var anywhere = []string{"internal/scenario", "internal/figure", "internal/engineproof", "internal/enginesmoke", "internal/enginetest", "internal/schedulerdiff", "internal/engineenv", "internal/blame", "internal/whatifproof", "internal/bench", "internal/overhead", "internal/licences", "internal/apptest", "internal/logtest", "internal/signalsgen", "store/storetest", "deploy"}
 
 // leaves import nothing of ours and may be imported by everybody.
-var leaves = []string{"internal/vfs", "internal/renew", "internal/process", "internal/student"}
+var leaves = []string{"internal/vfs", "internal/renew", "internal/process", "internal/student", "internal/numeric"}
 
 // standardOnly import nothing but the standard library and this module.
 var standardOnly = []string{"ledger", "account", "adapter/genai", "store", "ingest", "query", "diagnose", "api", "api/client", "experiment", "experiment/simulate", "experiment/simulate/timing", "experiment/simulate/fidelity", "experiment/simulate/world"}

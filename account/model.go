@@ -2,8 +2,8 @@ package account
 
 import (
 	"math"
-	"slices"
 
+	"github.com/whylate/whylate/internal/numeric"
 	"github.com/whylate/whylate/ledger"
 )
 
@@ -122,7 +122,7 @@ func (m *Model) errors(held []row) (e Errors) {
 		abs[i] = math.Abs(d) / r.ns
 		residual[i] = math.Abs(d)
 	}
-	return Errors{Median: quantile(abs, 0.5), P90: quantile(abs, 0.9), Bias: quantile(signed, 0.5), Spread: quantile(residual, 0.5)}
+	return Errors{Median: numeric.Quantile(abs, 0.5), P90: numeric.Quantile(abs, 0.9), Bias: numeric.Quantile(signed, 0.5), Spread: numeric.Quantile(residual, 0.5)}
 }
 
 // strata parts iterations with prefill from those without.
@@ -194,7 +194,7 @@ func robust(rs []row, use mask) ledger.Work {
 		durations[i] = r.ns
 	}
 	// The first pass has no residuals to judge by: whatever is longer than eight times the upper quartile waits outside.
-	limit := 8 * quantile(durations, 0.75)
+	limit := 8 * numeric.Quantile(durations, 0.75)
 	for i, r := range rs {
 		if r.ns <= limit {
 			weights[i] = 1 / (r.ns * r.ns)
@@ -202,14 +202,14 @@ func robust(rs []row, use mask) ledger.Work {
 	}
 	c := nonNegative(rs, weights, use)
 	errs, expected := make([]float64, len(rs)), make([]float64, len(rs))
-	least := quantile(durations, 0.5) / 8
+	least := numeric.Quantile(durations, 0.5) / 8
 	for range 8 {
 		for i, r := range rs {
 			fit := r.work.Dot(c)
 			expected[i] = max(r.ns-r.y+fit, least)
 			errs[i] = math.Abs(r.y-fit) / expected[i]
 		}
-		scale := 6 * 1.4826 * quantile(errs, 0.5)
+		scale := 6 * 1.4826 * numeric.Quantile(errs, 0.5)
 		if scale < 1e-6 {
 			break
 		}
@@ -259,25 +259,11 @@ func nonNegative(rs []row, weights []float64, use mask) ledger.Work {
 			}
 		}
 	}
-	var c ledger.Work
-	for range 2000 {
-		var moved float64
-		for j := range c {
-			if a[j][j] == 0 {
-				continue
-			}
-			g := b[j]
-			for k := range c {
-				g -= a[j][k] * c[k]
-			}
-			next := max(0, c[j]+g/a[j][j])
-			moved = max(moved, math.Abs(next-c[j])/(math.Abs(next)+1e-12))
-			c[j] = next
-		}
-		if moved < 1e-9 {
-			break
-		}
+	rows := make([][]float64, len(a))
+	for j := range a {
+		rows[j] = a[j][:]
 	}
+	c := ledger.Work(numeric.NonNegative(rows, b[:], 2000, 1e-9))
 	for j := range c {
 		if math.IsInf(scale[j], 1) {
 			c[j] = 0
@@ -286,19 +272,4 @@ func nonNegative(rs []row, weights []float64, use mask) ledger.Work {
 		}
 	}
 	return c
-}
-
-// quantile is the q-quantile of xs by linear interpolation between order statistics; xs is left as it was.
-func quantile(xs []float64, q float64) float64 {
-	if len(xs) == 0 {
-		return 0
-	}
-	s := slices.Clone(xs)
-	slices.Sort(s)
-	pos := q * float64(len(s)-1)
-	i := int(pos)
-	if i+1 >= len(s) {
-		return s[len(s)-1]
-	}
-	return s[i] + (pos-float64(i))*(s[i+1]-s[i])
 }

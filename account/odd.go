@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/whylate/whylate/internal/numeric"
 	"github.com/whylate/whylate/ledger"
 )
 
@@ -50,7 +51,7 @@ func FindOdd(e *ledger.Engine, m *Model) []Odd {
 				ds = append(ds, float64(it.Duration()))
 			}
 		}
-		median := quantile(ds, 0.5)
+		median := numeric.Quantile(ds, 0.5)
 		expect = func(*ledger.Iteration) float64 { return median }
 	}
 	var out []Odd

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/whylate/whylate/internal/numeric"
 	"github.com/whylate/whylate/ledger"
 )
 
@@ -76,9 +77,9 @@ func TestDrawnResidualsHaveTheQuantilesOfTheRealOnes(t *testing.T) {
 		}
 		for _, q := range []float64{0.01, 0.1, 0.5, 0.9, 0.99} {
 			// As far as it may be off in probability by chance: blocks of 128 make 400 n draws as good as some 3 n.
-			low, high := quantile(real, max(0, q-0.03)), quantile(real, min(1, q+0.03))
-			if got := quantile(drawn, q); got < low || got > high {
-				t.Errorf("%s over %d: quantile %g is %.3f, of the real ones %.3f", classNames[c.kinds[k].class], c.kinds[k].from, q, got, quantile(real, q))
+			low, high := numeric.Quantile(real, max(0, q-0.03)), numeric.Quantile(real, min(1, q+0.03))
+			if got := numeric.Quantile(drawn, q); got < low || got > high {
+				t.Errorf("%s over %d: quantile %g is %.3f, of the real ones %.3f", classNames[c.kinds[k].class], c.kinds[k].from, q, got, numeric.Quantile(real, q))
 			}
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/whylate/whylate/internal/numeric"
 	"github.com/whylate/whylate/ledger"
 )
 
@@ -232,7 +233,7 @@ func (c *Calibration) keep(seen []observation, xs [][]float64) {
 func (c *Calibration) settle() {
 	for i := range c.kinds {
 		for p, factors := range c.kinds[i].residuals {
-			c.kinds[i].medians[p] = quantile(wide(factors), 0.5)
+			c.kinds[i].medians[p] = numeric.Quantile(wide(factors), 0.5)
 		}
 	}
 }

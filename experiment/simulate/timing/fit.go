@@ -2,7 +2,8 @@ package timing
 
 import (
 	"math"
-	"slices"
+
+	"github.com/whylate/whylate/internal/numeric"
 )
 
 // coefficients are those of one part: nanoseconds per unit of each amount, and the least that the part is expected to take.
@@ -41,11 +42,11 @@ func fit(rows []sample, n int) coefficients {
 	for i := range rows {
 		ys[i] = rows[i].y
 	}
-	c := coefficients{per: make([]float64, n), least: quantile(ys, 0.01) / 2}
+	c := coefficients{per: make([]float64, n), least: numeric.Quantile(ys, 0.01) / 2}
 	if len(rows) == 0 {
 		return c
 	}
-	floor := quantile(ys, 0.5) / 8
+	floor := numeric.Quantile(ys, 0.5) / 8
 	weights, errs := make([]float64, len(rows)), make([]float64, len(rows))
 	var counts [numClasses]float64
 	for i := range rows {
@@ -64,7 +65,7 @@ func fit(rows []sample, n int) coefficients {
 		}
 		var scale [numClasses]float64
 		for k := range by {
-			scale[k] = max(reach*quantile(by[k], 0.5), 1e-6)
+			scale[k] = max(reach*numeric.Quantile(by[k], 0.5), 1e-6)
 		}
 		for i, r := range rows {
 			weights[i] = 0
@@ -124,44 +125,11 @@ func nonNegative(rows []sample, weights []float64, n int) []float64 {
 			}
 		}
 	}
-	c := make([]float64, n)
-	for range 5000 {
-		var moved float64
-		for j := range c {
-			if a[j][j] == 0 {
-				continue
-			}
-			gradient := b[j]
-			for k := range c {
-				gradient -= a[j][k] * c[k]
-			}
-			next := max(0, c[j]+gradient/a[j][j])
-			moved = max(moved, math.Abs(next-c[j])/(math.Abs(next)+1e-9))
-			c[j] = next
-		}
-		if moved < 1e-7 {
-			break
-		}
-	}
+	c := numeric.NonNegative(a, b, 5000, 1e-7)
 	for j := range c {
 		if scale[j] > 0 {
 			c[j] /= scale[j]
 		}
 	}
 	return c
-}
-
-// quantile interpolates between order statistics; xs is left as it was.
-func quantile(xs []float64, q float64) float64 {
-	if len(xs) == 0 {
-		return 0
-	}
-	s := slices.Clone(xs)
-	slices.Sort(s)
-	at := q * float64(len(s)-1)
-	i := int(at)
-	if i+1 >= len(s) {
-		return s[len(s)-1]
-	}
-	return s[i] + (at-float64(i))*(s[i+1]-s[i])
 }

@@ -4,6 +4,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/whylate/whylate/internal/numeric"
 	"github.com/whylate/whylate/ledger"
 )
 
@@ -67,8 +68,8 @@ func (c *Calibration) Pace(e *ledger.Engine, use func(n uint64) bool) Pace {
 	if len(real) == 0 {
 		return Pace{}
 	}
-	off := func(q float64) float64 { return quantile(drawn, q)/quantile(real, q) - 1 }
-	return Pace{len(real) / draws, quantile(one, 0.5), off(0.5), off(0.99), sum(drawn)/sum(real) - 1}
+	off := func(q float64) float64 { return numeric.Quantile(drawn, q)/numeric.Quantile(real, q) - 1 }
+	return Pace{len(real) / draws, numeric.Quantile(one, 0.5), off(0.5), off(0.99), sum(drawn)/sum(real) - 1}
 }
 
 // pace is time over n iterations, ns.

@@ -3,6 +3,7 @@ package timing
 import (
 	"math"
 
+	"github.com/whylate/whylate/internal/numeric"
 	"github.com/whylate/whylate/ledger"
 )
 
@@ -98,8 +99,8 @@ func (c comparison) errors() Errors {
 			}
 		}
 	}
-	off := func(q float64) float64 { return quantile(drawn, q)/quantile(real, q) - 1 }
-	e.Median, e.P90, e.P99 = quantile(one, 0.5), quantile(one, 0.9), quantile(one, 0.99)
+	off := func(q float64) float64 { return numeric.Quantile(drawn, q)/numeric.Quantile(real, q) - 1 }
+	e.Median, e.P90, e.P99 = numeric.Quantile(one, 0.5), numeric.Quantile(one, 0.9), numeric.Quantile(one, 0.99)
 	e.DrawnP50, e.DrawnP90, e.DrawnP99 = off(0.5), off(0.9), off(0.99)
 	if realSum > 0 {
 		e.DrawnTotal = drawnSum/realSum - 1
